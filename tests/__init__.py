@@ -1,0 +1,1 @@
+"""The tests; `tests.apache` also serves the benchmarks."""
