@@ -1,0 +1,1 @@
+"""RocketMQ push consumer for Python and Spark on a native core."""

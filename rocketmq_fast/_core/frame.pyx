@@ -1,0 +1,374 @@
+"""Remoting frames: command objects, encoding, decoding, and the splitter of a byte stream."""
+
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+from libc.string cimport memcpy, memset
+
+from rocketmq_fast._core.c_buffer cimport rmf_buffer, rmf_buffer_clear, rmf_buffer_init
+from rocketmq_fast._core.c_common cimport (
+    RMF_ERR_NO_MEMORY,
+    RMF_FRAME_MAX_BYTES_DEFAULT,
+    RMF_OK,
+    rmf_error,
+    rmf_free,
+    rmf_slice,
+    rmf_status,
+)
+from rocketmq_fast._core.c_frame cimport (
+    RMF_FRAME_FIXED_BYTES,
+    RMF_SERIALIZE_JSON,
+    RMF_SERIALIZE_ROCKETMQ,
+    rmf_frame_parts,
+    rmf_frame_split,
+    rmf_frame_write_fixed,
+    rmf_splitter_commit,
+    rmf_splitter_free,
+    rmf_splitter_new,
+    rmf_splitter_pending,
+    rmf_splitter_reserve,
+    rmf_splitter_reset,
+    rmf_splitter_take,
+)
+from rocketmq_fast._core.c_header cimport (
+    RMF_LANGUAGE_UNKNOWN,
+    rmf_header,
+    rmf_header_add_ext,
+    rmf_header_clear,
+    rmf_header_decode_compact,
+    rmf_header_decode_json,
+    rmf_header_encode_compact,
+    rmf_header_encode_json,
+    rmf_header_init,
+    rmf_language_name,
+    rmf_language_of,
+)
+from rocketmq_fast._core.status cimport check
+
+from rocketmq_fast.errors import FrameError, HeaderError
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+
+cdef inline str _text(rmf_slice text):
+    # Servers send UTF-8; a stray byte must not cost the whole answer.
+    return PyUnicode_DecodeUTF8(<const char *>text.ptr, <Py_ssize_t>text.len, "replace")
+
+
+cdef rmf_slice _utf8(object text, str what) except *:
+    """Borrows the UTF-8 form that the str object caches: valid as long as the str lives."""
+    cdef rmf_slice out
+    cdef Py_ssize_t size = 0
+    if type(text) is not str and not isinstance(text, str):
+        raise HeaderError(f"{what} is {type(text).__name__}, not str")
+    try:
+        out.ptr = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
+    except UnicodeEncodeError as error:
+        raise HeaderError(f"{what} holds a lone surrogate") from error
+    out.len = <size_t>size
+    return out
+
+
+cdef class FrameBuffer:
+    def __cinit__(self):
+        self.data = NULL
+        self.size = 0
+
+    def __dealloc__(self):
+        rmf_free(self.data)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.data, <Py_ssize_t>self.size, 1, flags)
+
+
+cdef class RemotingCommand:
+    """A request or response of the remoting protocol.
+
+    `code` is a request code, or a response code when bit 0 of `flag` is set; bit 1 marks a one-way
+    request. `serialize_type` is the header codec: 0 JSON, 1 ROCKETMQ. `ext_fields` maps str to str.
+    A decoded command keeps its frame alive until it is dropped; `body` copies on first use.
+    Not thread-safe.
+    """
+
+    def __init__(self, int code, dict ext_fields=None, body=b"", *, int opaque=0, int flag=0,
+                 str remark=None, language="PYTHON", int version=401, int serialize_type=0):
+        self.code = code
+        self.ext_fields = {} if ext_fields is None else ext_fields
+        self._body = body
+        self.opaque = opaque
+        self.flag = flag
+        self.remark = remark
+        self.language = language
+        self.version = version
+        self.serialize_type = serialize_type
+
+    @property
+    def language(self):
+        """LanguageCode name, or None when the sender's is unknown."""
+        cdef const char *name = rmf_language_name(self._language)
+        return None if name == NULL else (<bytes>name).decode("ascii")
+
+    @language.setter
+    def language(self, name):
+        if name is None:
+            self._language = RMF_LANGUAGE_UNKNOWN
+            return
+        self._language = rmf_language_of(_utf8(name, "language"))
+        if self._language == RMF_LANGUAGE_UNKNOWN:
+            raise HeaderError(f"unknown language {name!r}")
+
+    @property
+    def body(self):
+        """The body as bytes; empty when there is none (the wire does not tell the two apart)."""
+        if self._body is None:
+            self._body = PyBytes_FromStringAndSize(<const char *>self._body_ptr,
+                                                   <Py_ssize_t>self._body_len)
+        return self._body
+
+    @body.setter
+    def body(self, value):
+        self._body = value
+
+    def body_view(self):
+        """The body without a copy: a memoryview over the frame that keeps the frame alive."""
+        cdef Py_ssize_t start
+        if self._frame is None:
+            return memoryview(self.body)
+        start = self._body_ptr - self._frame.data
+        return PyMemoryView_FromObject(self._frame)[start:start + <Py_ssize_t>self._body_len]
+
+    @property
+    def is_response(self):
+        """Bit 0 of the flag."""
+        return (self.flag & 1) != 0
+
+    @property
+    def is_oneway(self):
+        """Bit 1 of the flag: the sender wants no answer."""
+        return (self.flag & 2) != 0
+
+    def __repr__(self):
+        kind = "response" if self.flag & 1 else "request"
+        remark = f" remark={self.remark!r}" if self.remark else ""
+        return (f"<RemotingCommand {kind} code={self.code} opaque={self.opaque} "
+                f"flag={self.flag}{remark} fields={sorted(self.ext_fields)}>")
+
+
+cdef RemotingCommand _command_of(rmf_frame_parts *parts, rmf_header *header):
+    """Decode the header of a split frame. The caller attaches the body."""
+    cdef rmf_error error
+    cdef rmf_status status
+    cdef size_t i
+    cdef dict ext = {}
+    cdef RemotingCommand command = RemotingCommand.__new__(RemotingCommand)
+    if parts.serialize_type == RMF_SERIALIZE_JSON:
+        status = rmf_header_decode_json(parts.header, header, &error)
+    else:
+        status = rmf_header_decode_compact(parts.header, header, &error)
+    check(status, &error, HeaderError)
+    command.code = header.code
+    command._language = header.language
+    command.version = header.version
+    command.opaque = header.opaque
+    command.flag = header.flag
+    command.serialize_type = parts.serialize_type
+    if header.has_remark:
+        command.remark = _text(header.remark)
+    for i in range(header.ext_count):
+        ext[_text(header.ext[i].key)] = _text(header.ext[i].value)
+    command.ext_fields = ext
+    return command
+
+
+def decode_frame(buffer, *, unsigned int max_frame=RMF_FRAME_MAX_BYTES_DEFAULT):
+    """Decode one whole frame, length prefix included, into a RemotingCommand.
+
+    Raises FrameError when length, type or header length are wrong, HeaderError when the header is.
+    """
+    cdef rmf_frame_parts parts
+    cdef rmf_error error
+    cdef rmf_header header
+    cdef Py_buffer view
+    cdef RemotingCommand command
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    rmf_header_init(&header)
+    try:
+        check(rmf_frame_split(<const uint8_t *>view.buf, <size_t>view.len, max_frame, &parts,
+                              &error), &error, FrameError)
+        command = _command_of(&parts, &header)
+        command._body = PyBytes_FromStringAndSize(<const char *>parts.body.ptr,
+                                                  <Py_ssize_t>parts.body.len)
+    finally:
+        rmf_header_clear(&header)
+        PyBuffer_Release(&view)
+    return command
+
+
+def encode_frame(RemotingCommand command not None, *,
+                 unsigned int max_frame=RMF_FRAME_MAX_BYTES_DEFAULT):
+    """Encode a command as a whole frame, length prefix included.
+
+    Raises HeaderError for values that the header codec cannot carry, FrameError when it is too long.
+    """
+    cdef rmf_header header
+    cdef rmf_buffer text
+    cdef rmf_error error
+    cdef rmf_status status
+    cdef Py_buffer body
+    cdef bytes frame
+    cdef char *to
+    cdef bint have_body = False
+    memset(&error, 0, sizeof(error))
+    rmf_header_init(&header)
+    rmf_buffer_init(&text)
+    try:
+        header.code = command.code
+        header.language = command._language
+        header.version = command.version
+        header.opaque = command.opaque
+        header.flag = command.flag
+        if command.remark is not None:
+            header.has_remark = True
+            header.remark = _utf8(command.remark, "remark")
+        if command.ext_fields is not None:
+            for key, value in command.ext_fields.items():
+                if value is None:
+                    continue  # Java does not write null fields
+                check(rmf_header_add_ext(&header, _utf8(key, "ext field name"),
+                                         _utf8(value, f"ext field {key!r}")), &error, HeaderError)
+        if command.serialize_type == RMF_SERIALIZE_JSON:
+            status = rmf_header_encode_json(&header, &text)
+        elif command.serialize_type == RMF_SERIALIZE_ROCKETMQ:
+            status = rmf_header_encode_compact(&header, &text, &error)
+        else:
+            raise HeaderError(f"unknown serialize type {command.serialize_type}")
+        check(status, &error, HeaderError)
+        PyObject_GetBuffer(b"" if command.body is None else command.body, &body, PyBUF_SIMPLE)
+        have_body = True
+        frame = PyBytes_FromStringAndSize(
+            NULL, <Py_ssize_t>(RMF_FRAME_FIXED_BYTES + text.size) + body.len)
+        to = PyBytes_AS_STRING(frame)
+        check(rmf_frame_write_fixed(<uint8_t>command.serialize_type, text.size, <size_t>body.len,
+                                    max_frame, <uint8_t *>to, &error), &error, FrameError)
+        memcpy(to + RMF_FRAME_FIXED_BYTES, text.data, text.size)
+        if body.len > 0:
+            memcpy(to + RMF_FRAME_FIXED_BYTES + text.size, body.buf, <size_t>body.len)
+    finally:
+        if have_body:
+            PyBuffer_Release(&body)
+        rmf_buffer_clear(&text)
+        rmf_header_clear(&header)
+    return frame
+
+
+cdef class FrameSplitter:
+    """Cuts a byte stream into commands, however it is fragmented.
+
+    Give bytes with `feed`, or receive straight into `get_buffer` and tell `commit` how many came.
+    Commands that were complete before a corruption are returned first; `failure` is then set and every
+    later call raises it until `reset`. Raises FrameError or HeaderError. Not thread-safe.
+    """
+
+    def __cinit__(self, unsigned int max_frame=RMF_FRAME_MAX_BYTES_DEFAULT):
+        rmf_header_init(&self._header)
+        self._max_frame = max_frame
+        self._splitter = rmf_splitter_new(max_frame)
+        if self._splitter == NULL:
+            raise MemoryError("frame splitter")
+
+    def __dealloc__(self):
+        rmf_splitter_free(self._splitter)
+        rmf_header_clear(&self._header)
+
+    cdef int _check_usable(self) except -1:
+        if self.failure is not None:
+            raise self.failure
+        return 0
+
+    def get_buffer(self):
+        """Writable memoryview to receive into. Valid only until the next call on this splitter."""
+        cdef uint8_t *room
+        cdef size_t room_bytes
+        cdef rmf_error error
+        self._check_usable()
+        check(rmf_splitter_reserve(self._splitter, &room, &room_bytes, &error), &error, FrameError)
+        return PyMemoryView_FromMemory(<char *>room, <Py_ssize_t>room_bytes, PyBUF_WRITE)
+
+    def commit(self, size_t received):
+        """List of the commands that `received` more bytes completed."""
+        cdef rmf_error error
+        self._check_usable()
+        check(rmf_splitter_commit(self._splitter, received, &error), &error, FrameError)
+        return self._drain()
+
+    def feed(self, data):
+        """List of the commands that `data` completed."""
+        cdef Py_buffer view
+        cdef uint8_t *room
+        cdef size_t room_bytes
+        cdef size_t done = 0
+        cdef rmf_error error
+        cdef list commands = []
+        self._check_usable()
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            while done < <size_t>view.len:
+                check(rmf_splitter_reserve(self._splitter, &room, &room_bytes, &error), &error,
+                      FrameError)
+                if room_bytes > <size_t>view.len - done:
+                    room_bytes = <size_t>view.len - done
+                memcpy(room, <const uint8_t *>view.buf + done, room_bytes)
+                check(rmf_splitter_commit(self._splitter, room_bytes, &error), &error, FrameError)
+                done += room_bytes
+                try:
+                    commands.extend(self._drain())
+                except (FrameError, HeaderError):
+                    if not commands:
+                        raise
+                if self.failure is not None:
+                    break
+        finally:
+            PyBuffer_Release(&view)
+        return commands
+
+    cdef list _drain(self):
+        cdef uint8_t *data
+        cdef size_t size
+        cdef rmf_error error
+        cdef rmf_frame_parts parts
+        cdef FrameBuffer frame
+        cdef RemotingCommand command
+        cdef list commands = []
+        try:
+            while check(rmf_splitter_take(self._splitter, &data, &size, &error), &error,
+                        FrameError) == RMF_OK:
+                frame = FrameBuffer.__new__(FrameBuffer)
+                frame.data = data
+                frame.size = size
+                check(rmf_frame_split(data, size, self._max_frame, &parts, &error), &error,
+                      FrameError)
+                command = _command_of(&parts, &self._header)
+                command._frame = frame
+                command._body_ptr = parts.body.ptr
+                command._body_len = parts.body.len
+                commands.append(command)
+        except (FrameError, HeaderError) as failure:
+            self.failure = failure
+            if not commands:
+                raise
+        return commands
+
+    @property
+    def pending(self):
+        """Number of received bytes that belong to no complete frame yet."""
+        return rmf_splitter_pending(self._splitter)
+
+    def reset(self):
+        """Forget everything received, and the corruption."""
+        rmf_splitter_reset(self._splitter)
+        self.failure = None
