@@ -120,7 +120,8 @@ class Message:
         for text, name in ((self.tags, "tags"), (self.keys, "keys")):
             if text is not None and any(mark in text for mark in _SEPARATORS):
                 raise ConfigError(f"{name} of a message for topic {self.topic!r} holds U+0001 or U+0002")
-        for name, value in self.properties.items():
+        properties: Mapping[str, object] = self.properties
+        for name, value in properties.items():
             if name in RESERVED_PROPERTIES:
                 raise ConfigError(f"property name {name!r} is used by RocketMQ itself")
             if not isinstance(value, str):

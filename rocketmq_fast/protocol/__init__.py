@@ -1,0 +1,1 @@
+"""The remoting protocol as values and bytes: codes, limits, bodies. No sockets."""

@@ -1,0 +1,1 @@
+"""Connections: the event loop, framed connections, the client and the server side."""

@@ -1,0 +1,194 @@
+"""One framed TCP connection on an event loop. Client and server use the same class."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from rocketmq_fast._core import FrameSplitter, RemotingCommand, encode_frame
+from rocketmq_fast.errors import CodecError, ConnectionClosed
+from rocketmq_fast.remoting.loop import EventLoop
+
+logger = logging.getLogger(__name__)
+
+CommandCallback = Callable[["Connection", RemotingCommand], None]
+CloseCallback = Callable[["Connection", Exception], None]
+
+# Rounds of receiving before other sockets get their turn.
+_RECEIVE_ROUNDS = 8
+# Windows has no sendmsg; elsewhere one call takes at most IOV_MAX (1024 on Linux) parts.
+_GATHER_PARTS = 512 if hasattr(socket.socket, "sendmsg") else 1
+
+
+class Connection:
+    """A connected socket that sends and receives commands.
+
+    `on_command` and `on_close` run on the loop's thread; `on_close` runs exactly once, with the
+    reason. `send` and `close` may be called from any thread. `address` is "host:port" of the peer.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        sock: socket.socket,
+        address: str,
+        on_command: CommandCallback,
+        on_close: CloseCallback,
+    ) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.address = address
+        self.last_active = time.monotonic()
+        self._loop = loop
+        self._sock = sock
+        self._on_command = on_command
+        self._on_close = on_close
+        self._splitter = FrameSplitter()
+        self._send_lock = threading.Lock()
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to receive. Any thread."""
+        self._loop.call_soon(self._register)
+
+    def _register(self) -> None:
+        if not self._closed:
+            self._loop.register(self._sock, self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self._closed
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for the peer to read; a server uses it to stop feeding a slow one."""
+        return self._unsent_bytes
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """(ip, port) of this side."""
+        name = self._sock.getsockname()
+        return str(name[0]), int(name[1])
+
+    def send_command(self, command: RemotingCommand) -> None:
+        """Encode and send. Raises ConnectionClosed, HeaderError or FrameError."""
+        self.send(encode_frame(command))
+
+    def send(self, *parts: bytes | memoryview) -> None:
+        """Send the parts in order, as one unit; what the socket does not take now is queued.
+
+        Raises ConnectionClosed when the connection has ended.
+        """
+        with self._send_lock:
+            if self._closed:
+                raise ConnectionClosed(f"connection to {self.address} is closed", self.address)
+            if self._unsent:
+                self._queue(parts)
+                return
+            if len(parts) > _GATHER_PARTS:
+                parts = (b"".join(parts),)
+            try:
+                sent = self._sock.send(parts[0]) if len(parts) == 1 else self._sock.sendmsg(parts)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._loop.call_soon(self._close, self._closed_error(error))
+                raise self._closed_error(error) from error
+            self.last_active = time.monotonic()
+            if len(parts) == 1 and sent == len(parts[0]):
+                return
+            self._queue(parts, sent)
+            if self._unsent:
+                self._loop.call_soon(self._watch_write)
+
+    def _queue(self, parts: tuple[bytes | memoryview, ...], skip: int = 0) -> None:
+        for part in parts:
+            size = len(part)
+            if skip >= size:
+                skip -= size
+                continue
+            view = memoryview(part)[skip:]
+            skip = 0
+            self._unsent.append(view)
+            self._unsent_bytes += len(view)
+
+    def _closed_error(self, error: Exception) -> ConnectionClosed:
+        closed = ConnectionClosed(f"connection to {self.address} ended: {error}", self.address)
+        closed.__cause__ = error
+        return closed
+
+    def _watch_write(self) -> None:
+        if not self._closed:
+            self._loop.watch_write(self._sock, self, True)
+
+    def on_writable(self) -> None:
+        """Send what was queued. Loop thread."""
+        with self._send_lock:
+            if self._closed:
+                return
+            while self._unsent:
+                try:
+                    sent = self._sock.send(self._unsent[0])
+                except (BlockingIOError, InterruptedError):
+                    return
+                except OSError as error:
+                    self._loop.call_soon(self._close, self._closed_error(error))
+                    return
+                self.last_active = time.monotonic()
+                self._unsent_bytes -= sent
+                if sent < len(self._unsent[0]):
+                    self._unsent[0] = self._unsent[0][sent:]
+                else:
+                    self._unsent.popleft()
+            self._loop.watch_write(self._sock, self, False)
+
+    def on_readable(self) -> None:
+        """Receive, split, and hand over the commands. Loop thread."""
+        for _ in range(_RECEIVE_ROUNDS):
+            try:
+                room = self._splitter.get_buffer()
+                received = self._sock.recv_into(room)
+                if received == 0:
+                    self._close(ConnectionClosed(f"{self.address} closed the connection",
+                                                 self.address))
+                    return
+                commands = self._splitter.commit(received)
+            except (BlockingIOError, InterruptedError):
+                return
+            except (OSError, CodecError) as error:
+                self._close(self._closed_error(error))
+                return
+            self.last_active = time.monotonic()
+            for command in commands:
+                self._on_command(self, command)
+            if self._splitter.failure is not None:
+                self._close(self._closed_error(self._splitter.failure))
+                return
+            if self._closed or received < len(room):
+                return
+
+    def close(self, reason: str = "closed by this side") -> None:
+        """End the connection. What is queued is dropped. Any thread."""
+        error = ConnectionClosed(f"connection to {self.address}: {reason}", self.address)
+        self._loop.call_soon(self._close, error)
+
+    def _close(self, error: Exception) -> None:
+        with self._send_lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._unsent.clear()
+            self._unsent_bytes = 0
+        try:
+            self._loop.unregister(self._sock)
+        except (KeyError, ValueError, RuntimeError):
+            logger.debug("connection to %s was not registered yet", self.address)
+        self._sock.close()
+        self._on_close(self, error)
