@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -30,3 +31,52 @@ def stored_bytes(name: str) -> bytes:
 def frames(name: str) -> list[tuple[dict[str, Any], bytes]]:
     """Each recorded frame with its description."""
     return [(row, base64.b64decode(row["frame"])) for row in rows(name)]
+
+
+def as_row(message: Any, tag_code: int) -> dict[str, Any]:
+    """A decoded message, of the native core or of the reference, in the form of the files."""
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "flag": message.flag,
+        "queueOffset": message.queue_offset,
+        "commitLogOffset": message.commit_log_offset,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp,
+        "bornHost": "{}|{}".format(*message.born_host),
+        "storeTimestamp": message.store_timestamp,
+        "storeHost": "{}|{}".format(*message.store_host),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "storeSize": message.store_size,
+        "bodyCRC": message.body_crc,
+        "offsetMsgId": message.offset_msg_id,
+        "msgId": message.msg_id,
+        "bodyLength": len(message.body),
+        "bodySha256": hashlib.sha256(message.body).hexdigest(),
+        "tags": message.tags,
+        "tagsCode": tag_code,
+        "keys": message.keys,
+        "delayTimeLevel": message.delay_time_level,
+        "properties": message.properties,
+    }
+
+
+def differences(found: dict[str, Any], row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Fields of a message that are not what Java read, as (found, expected).
+
+    Java has no body object where no bytes are stored, we have an empty one. A reader may or may
+    not clear bit 0x1 of the system flag of a body that it decompressed. An unwrapped message of an
+    inner batch has no size, CRC and offset id in Java.
+    """
+    expected = dict(row)
+    found = dict(found)
+    if expected["bodyLength"] == -1:
+        expected["bodyLength"] = 0
+        expected["bodySha256"] = hashlib.sha256(b"").hexdigest()
+    for side in (found, expected):
+        side["sysFlag"] &= ~1
+    if expected["offsetMsgId"] is None:
+        for name in ("storeSize", "bodyCRC", "offsetMsgId"):
+            del found[name], expected[name]
+    return {name: (found[name], expected[name]) for name in found if found[name] != expected[name]}

@@ -19,6 +19,8 @@ from typing import Any
 from .errors import FrameError, HeaderError
 
 MAX_FRAME = 16_777_216
+MAX_HEADER = 1 << 20
+MAX_DEPTH = 64
 JSON, ROCKETMQ = 0, 1
 LANGUAGES = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY"),
@@ -68,7 +70,7 @@ def check_length(length: int, max_frame: int) -> None:
 def _decode_content(data: bytes, start: int, length: int) -> Command:
     _, mark = PREFIX.unpack_from(data, start)
     kind, header_size = mark >> 24, mark & 0xFFFFFF
-    if header_size > length - 4:
+    if header_size > min(length - 4, MAX_HEADER):
         raise FrameError(f"header length {header_size} is beyond the frame", start + 5)
     header_at = start + PREFIX.size
     header = data[header_at : header_at + header_size]
@@ -93,30 +95,67 @@ def encode_frame(command: Command) -> bytes:
 # ------------------------------------------------------------------------------------ JSON header
 
 
+class _Number(str):
+    """A JSON number as it was written."""
+
+    __slots__ = ()
+
+
+class _Object(list[tuple[str, Any]]):
+    """The members of a JSON object in their order, duplicates included."""
+
+
 def decode_json_header(header: bytes) -> Command:
-    """Read a JSON header; unknown keys are ignored, a missing language means JAVA."""
+    """Read a JSON header; unknown keys are ignored, a missing language means JAVA.
+
+    A byte that is not UTF-8 and a lone surrogate become U+FFFD, as for Java. Of duplicate members
+    the last one wins.
+    """
     try:
-        fields = json.loads(header.decode("utf-8"), parse_constant=_no_constant)
+        fields = json.loads(
+            header.decode("utf-8", "replace"),
+            object_pairs_hook=_Object,
+            parse_int=_Number,
+            parse_float=_Number,
+            parse_constant=_no_constant,
+        )
     except (ValueError, RecursionError) as error:
         raise HeaderError(f"JSON header cannot be read: {error}") from error
-    if not isinstance(fields, dict):
+    if not isinstance(fields, _Object):
         raise HeaderError("JSON header is not an object")
-    ext = fields.get("extFields")
-    if ext is not None and not isinstance(ext, dict):
+    command = Command(code=0)
+    has_code = False
+    for name, value in fields:
+        if name == "code":
+            command.code = _int(name, value)
+            has_code = True
+        elif name == "version":
+            command.version = _int(name, value)
+        elif name == "opaque":
+            command.opaque = _int(name, value)
+        elif name == "flag":
+            command.flag = _int(name, value)
+        elif name == "language":
+            command.language = _language(value)
+        elif name == "remark":
+            command.remark = None if value is None else _text(name, value)
+        elif name == "extFields":
+            _read_ext(value, command.ext_fields)
+        elif _depth(value) > MAX_DEPTH:
+            raise HeaderError(f"{name} is nested deeper than {MAX_DEPTH}")
+    if not has_code:
+        raise HeaderError("code is missing")
+    return command
+
+
+def _read_ext(value: object, ext: dict[str, str]) -> None:
+    if value is None:
+        return
+    if not isinstance(value, _Object):
         raise HeaderError("extFields is not an object")
-    remark = fields.get("remark")
-    if remark is not None and not isinstance(remark, str):
-        raise HeaderError("remark is not text")
-    return Command(
-        code=_int(fields, "code"),
-        language=_language(fields.get("language", "JAVA")),
-        version=_int(fields, "version"),
-        opaque=_int(fields, "opaque"),
-        flag=_int(fields, "flag"),
-        remark=remark,
-        ext_fields={name: _text(value) for name, value in (ext or {}).items() if value is not None},
-        serialize_type=JSON,
-    )
+    for name, text in value:
+        if text is not None:
+            ext[_no_surrogates(name)] = _text("extFields", text)
 
 
 def encode_json_header(command: Command) -> bytes:
@@ -141,27 +180,51 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _int(fields: dict[str, Any], name: str) -> int:
-    value = fields.get(name, 0)
-    if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
-        raise HeaderError(f"{name} is not a 32-bit number")
-    return value
+def _int(name: str, value: object) -> int:
+    if isinstance(value, _Number) and value.lstrip("-").isdecimal():
+        number = int(value)
+        if -(1 << 31) <= number < 1 << 31:
+            return number
+    raise HeaderError(f"{name} is not a 32-bit number")
 
 
 def _language(value: object) -> str | None:
-    if type(value) is int:
-        return LANGUAGES[value] if 0 <= value < len(LANGUAGES) else None
-    return value if isinstance(value, str) and value in LANGUAGES else None
-
-
-def _text(value: object) -> str:
+    if value is None:
+        return None
+    if isinstance(value, _Number):
+        ordinal = _int("language", value)
+        return LANGUAGES[ordinal] if 0 <= ordinal < len(LANGUAGES) else None
     if isinstance(value, str):
-        return value
+        return value if value in LANGUAGES else None
+    raise HeaderError("language is neither a name nor a number")
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return _no_surrogates(str(value))
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    raise HeaderError("an ext value is neither text nor a number")
+    raise HeaderError(f"{name} holds neither text nor a number")
+
+
+def _no_surrogates(text: str) -> str:
+    if text.isascii():
+        return text
+    return "".join("\ufffd" if "\ud800" <= unit <= "\udfff" else unit for unit in text)
+
+
+def _depth(value: object) -> int:
+    deepest = 0
+    open_values = [(value, 1)]
+    while open_values:
+        at, depth = open_values.pop()
+        if isinstance(at, _Object):
+            deepest = max(deepest, depth)
+            open_values.extend((member, depth + 1) for _, member in at)
+        elif isinstance(at, list):
+            deepest = max(deepest, depth)
+            open_values.extend((member, depth + 1) for member in at)
+    return deepest
 
 
 # --------------------------------------------------------------------------------- compact header
@@ -188,8 +251,6 @@ def decode_compact_header(header: bytes) -> Command:
         value, at = _ext_text(header, at, end, INT)
         if name and value:
             ext[name] = value
-        else:
-            ext.pop(name, None)
     return Command(
         code=code,
         language=LANGUAGES[language] if language < len(LANGUAGES) else None,
@@ -213,10 +274,7 @@ def _ext_text(header: bytes, at: int, end: int, width: struct.Struct) -> tuple[s
 
 
 def _utf8(header: bytes, start: int, end: int) -> str:
-    try:
-        return header[start:end].decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise HeaderError("text is not UTF-8", start) from error
+    return header[start:end].decode("utf-8", "replace")
 
 
 def encode_compact_header(command: Command) -> bytes:
@@ -228,7 +286,7 @@ def encode_compact_header(command: Command) -> bytes:
         SHORT.pack(len(name)) + name + INT.pack(len(value)) + value
         for name, value in ((n.encode(), v.encode()) for n, v in command.ext_fields.items())
     )
-    language = LANGUAGES.index(command.language) if command.language is not None else 0
+    language = LANGUAGES.index(command.language or "OTHER")
     head = COMPACT_HEAD.pack(
         command.code, language, command.version, command.opaque, command.flag, len(remark)
     )
@@ -254,7 +312,7 @@ class FrameSplitter:
     def feed(self, data: bytes) -> list[Command]:
         """The frames that became complete; raises FrameError or HeaderError."""
         if self._broken is not None:
-            raise FrameError("the stream is corrupt until it is reset")
+            raise self._broken
         self._buffer += data
         commands = []
         at = 0
