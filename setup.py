@@ -80,13 +80,40 @@ def directives_changed(pyx: list[str], stamp: str) -> bool:
 
 
 class BuildNative(build_ext):
-    """Build the static library first, in place too, and link each extension with it."""
+    """Build the static library first, in place too, then translate and link each extension.
+
+    Cython and numpy are imported here and not above: making a source distribution or reading
+    the metadata needs neither.
+    """
 
     def run(self) -> None:
         """Run build_clib before the extensions, which distutils does only for a whole build."""
+        stamp = flags_stamp()
         if self.distribution.has_c_libraries():
+            for _, options in self.distribution.libraries:
+                options["obj_deps"][""].append(stamp)
             self.run_command("build_clib")
+        if self.extensions:
+            self.translate(stamp)
         super().run()
+
+    def translate(self, stamp: str) -> None:
+        """Turn each .pyx into C below build/ and compile that instead."""
+        import numpy
+        from Cython.Build import cythonize
+
+        translated = cythonize(
+            self.extensions,
+            build_dir=BUILD_DIR.as_posix(),
+            compiler_directives=DIRECTIVES,
+            force=directives_changed(PYX, stamp),
+            quiet=True,
+        )
+        sources = {extension.name: extension.sources for extension in translated}
+        for extension in self.extensions:
+            extension.sources = sources[extension.name]
+            extension.depends.append(stamp)
+            extension.include_dirs.append(numpy.get_include())
 
 
 class BuildLibrary(build_clib):
@@ -104,44 +131,27 @@ C_SOURCES = paths("csrc/*.c")
 C_HEADERS = paths("csrc/*.h")
 PYX = paths("rocketmq_fast/_core/*.pyx")
 PXD = paths("rocketmq_fast/_core/*.pxd")
-STAMP = flags_stamp()
 
-libraries = []
-if C_SOURCES:
-    options = {
-        "sources": C_SOURCES,
-        "include_dirs": ["csrc"],
-        "cflags": C_STANDARD + C_FLAGS,
-        "obj_deps": {"": [*C_HEADERS, STAMP, "setup.py"]},
-    }
-    libraries.append((LIBRARY, options))
-
-extensions = []
-if PYX:
-    import numpy
-    from Cython.Build import cythonize
-
-    extensions = cythonize(
-        [
-            Extension(
-                path.removesuffix(".pyx").replace("/", "."),
-                [path],
-                include_dirs=["csrc", numpy.get_include()],
-                define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-                extra_compile_args=C_FLAGS,
-                extra_link_args=LINK_FLAGS,
-                depends=[*C_SOURCES, *C_HEADERS, *PXD, STAMP],
-            )
-            for path in PYX
-        ],
-        build_dir=BUILD_DIR.as_posix(),
-        compiler_directives=DIRECTIVES,
-        force=directives_changed(PYX, STAMP),
-        quiet=True,
-    )
+units = {
+    "sources": C_SOURCES,
+    "include_dirs": ["csrc"],
+    "cflags": C_STANDARD + C_FLAGS,
+    "obj_deps": {"": [*C_HEADERS]},
+}
 
 setup(
-    libraries=libraries,
-    ext_modules=extensions,
+    libraries=[(LIBRARY, units)] if C_SOURCES else [],
+    ext_modules=[
+        Extension(
+            path.removesuffix(".pyx").replace("/", "."),
+            [path],
+            include_dirs=["csrc"],
+            define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+            extra_compile_args=C_FLAGS,
+            extra_link_args=LINK_FLAGS,
+            depends=[*C_SOURCES, *C_HEADERS, *PXD],
+        )
+        for path in PYX
+    ],
     cmdclass={"build_ext": BuildNative, "build_clib": BuildLibrary},
 )

@@ -1,0 +1,152 @@
+"""Imports go down only, and the C units stay C."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.style import CORE, PACKAGE, ROOT, Import, imports_of, module_name, sources
+
+# Each layer and what it may use besides itself. A module straight in rocketmq_fast/ is a layer of
+# its own name. A new layer has to be entered here: that is the moment to think where it belongs.
+BASE = frozenset({"errors", "model", "_version"})
+CODEC = BASE | {"_core", "protocol"}
+NETWORK = CODEC | {"remoting"}
+CLIENT = NETWORK | {"client"}
+ALLOWED: dict[str, frozenset[str]] = {
+    "errors": BASE,
+    "model": BASE,
+    "_version": frozenset(),
+    "_core": BASE,
+    "protocol": CODEC,
+    "remoting": CODEC,
+    "client": NETWORK,
+    "consumer": CLIENT,
+    "producer": CLIENT,
+    "admin": CLIENT | {"consumer", "producer"},
+    "spark": CLIENT | {"consumer", "producer", "admin"},
+    "embedded": NETWORK,
+    "cli": CLIENT | {"consumer", "producer", "admin", "spark", "embedded", ""},
+    # The package itself puts the public names together.
+    "": CLIENT | {"consumer", "producer", "admin", "spark", "embedded"},
+}
+
+# C11 without I/O, threads or an operating system; the last line is what SIMD needs.
+ALLOWED_HEADERS = frozenset(
+    "assert.h errno.h inttypes.h limits.h stdalign.h stdbool.h stddef.h stdint.h stdlib.h string.h"
+    " immintrin.h nmmintrin.h wmmintrin.h emmintrin.h x86intrin.h arm_acle.h arm_neon.h".split()
+)
+
+
+def layer_of(module: str) -> str:
+    """rocketmq_fast.client.route -> client; the package itself -> ''."""
+    parts = module.split(".")
+    if len(parts) == 1:
+        return ""
+    # A name that the package itself defines (rocketmq_fast.PushConsumer) is no module.
+    path = PACKAGE / parts[1]
+    return parts[1] if path.is_dir() or path.with_suffix(".py").is_file() else ""
+
+
+def cython_imports() -> list[Import]:
+    """import and cimport lines of the Cython files, which ast cannot read."""
+    pattern = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\s+\(?\s*(\w+)|c?import\s+([\w.]+))")
+    found = []
+    for path in sources(CORE, ".pyx", ".pxd"):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            match = pattern.match(line)
+            if match is None:
+                continue
+            base, name, whole = match.groups()
+            target = whole or f"{base}.{name}"
+            if target.startswith("."):
+                dots = len(target) - len(target.lstrip("."))
+                parent = module_name(path).split(".")[:-dots]
+                target = ".".join([*parent, target[dots:]])
+            found.append(Import(module_name(path), target, number, False))
+    return found
+
+
+def all_imports() -> list[Import]:
+    """Every import of the package: Python, stubs, Cython."""
+    python = [one for path in sources(PACKAGE, ".py", ".pyi") for one in imports_of(path)]
+    return python + cython_imports()
+
+
+def ours(one: Import) -> bool:
+    return one.imported.split(".")[0] == "rocketmq_fast"
+
+
+def test_every_layer_is_known_and_visited() -> None:
+    seen = {layer_of(module_name(path)) for path in sources(PACKAGE, ".py", ".pyx")}
+    assert seen <= ALLOWED.keys(), f"enter into ALLOWED: {sorted(seen - ALLOWED.keys())}"
+    there = {name for name in ALLOWED if (PACKAGE / name).exists() and name} | {"_core"}
+    assert there <= seen, f"not visited: {sorted(there - seen)}"
+    assert any(ours(one) for one in all_imports()), "no import of our own was seen"
+
+
+def test_imports_go_down_only() -> None:
+    wrong = []
+    for one in filter(ours, all_imports()):
+        importer, imported = layer_of(one.importer), layer_of(one.imported)
+        if importer != imported and imported not in ALLOWED[importer]:
+            wrong.append(f"{one.importer}:{one.line} uses {one.imported}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_check_sees_a_wrong_import() -> None:
+    assert layer_of("rocketmq_fast.client.route") == "client" or not (PACKAGE / "client").exists()
+    assert "consumer" not in ALLOWED["embedded"]
+    assert "client" not in ALLOWED["embedded"]
+    assert "remoting" not in ALLOWED["protocol"]
+    assert "embedded" not in ALLOWED["spark"]
+
+
+def test_the_spark_entry_only_forwards() -> None:
+    entry = ROOT / "pyspark_rocketmq"
+    found = [one for path in sources(entry, ".py") for one in imports_of(path) if ours(one)]
+    wrong = [
+        f"{one.importer}:{one.line} {one.imported}"
+        for one in found
+        if layer_of(one.imported) not in ("spark", "")
+    ]
+    assert not wrong, wrong
+
+
+def test_only_the_bindings_name_c_headers() -> None:
+    wrong = []
+    seen = 0
+    for path in sources(PACKAGE, ".py", ".pyx", ".pxd"):
+        text = path.read_text(encoding="utf-8")
+        headers = re.findall(r'cdef\s+extern\s+from\s+"([^"]+)"', text)
+        headers = [header for header in headers if header != "Python.h"]
+        seen += len(headers)
+        if headers and not (path.suffix == ".pxd" and path.parent == CORE):
+            wrong.append(f"{path.relative_to(ROOT)}: {headers}")
+    assert seen, "no C header is bound"
+    assert not wrong, f"C headers are declared in _core/*.pxd only: {wrong}"
+
+
+def c_files() -> list[str]:
+    return [
+        path.relative_to(ROOT).as_posix()
+        for path in sources(ROOT / "csrc", ".c", ".h")
+        if path.parent == ROOT / "csrc"
+    ]
+
+
+def test_c_files_were_found() -> None:
+    names = set(c_files())
+    on_disk = {path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").glob("*.[ch]")}
+    assert names == on_disk
+    assert any(name.endswith(".c") for name in names)
+
+
+@pytest.mark.parametrize("name", c_files())
+def test_c_includes_only_the_language_and_its_own(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    system = set(re.findall(r"^\s*#\s*include\s*<([^>]+)>", text, re.MULTILINE))
+    assert system <= ALLOWED_HEADERS, sorted(system - ALLOWED_HEADERS)
+    own = re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, re.MULTILINE)
+    assert all((ROOT / "csrc" / header).is_file() for header in own), own
