@@ -42,14 +42,14 @@ $(VENV_STAMP):
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-# The extension first; then, once, the entry in the environment that makes the command and the
-# import work from anywhere.
+# The extension first; then, once, the path entry in the environment that makes the command and
+# the imports work from anywhere (Spark finds pyspark_rocketmq by looking along the path).
 build: $(VENV_STAMP)
 	@$(PY) setup.py -q build_ext --inplace
 	@$(MAKE) --no-print-directory -s $(LINK_STAMP)
 
 $(LINK_STAMP):
-	@$(PIP) install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+	@$(PIP) install --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.linked-*
 	@touch $@
 
