@@ -385,6 +385,35 @@ class ApacheCluster:
             raise StartError(f"max offset of {topic}/{queue_id}: {answer.code} {answer.remark}")
         return int(answer.ext_fields["offset"])
 
+    def pull_frame(
+        self, topic: str, queue_id: int, offset: int, count: int = 32, index: int = 0
+    ) -> bytes:
+        """A pull answer with messages, as the whole frame that the broker sent.
+
+        Raises StartError when the broker answers anything but messages.
+        """
+        fields = {
+            "consumerGroup": "harness_pull",
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": str(count),
+            # The request carries its subscription: no heartbeat is needed.
+            "sysFlag": "4",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": "0",
+            "expressionType": "TAG",
+        }
+        frame = wire.exchange(self._broker(index).address, wire.PULL_MESSAGE, fields, timeout=10.0)
+        answer = wire.parse(frame)
+        if answer.code != wire.SUCCESS:
+            raise StartError(
+                f"pull of {topic}/{queue_id} at {offset}: {answer.code} {answer.remark}"
+            )
+        return frame
+
     # -- making and waiting ---------------------------------------------------------------------
 
     def _broker(self, index: int) -> _Broker:

@@ -12,12 +12,13 @@ import socket
 import struct
 from dataclasses import dataclass
 
-GET_ROUTEINFO_BY_TOPIC = 105
-GET_BROKER_CLUSTER_INFO = 106
+PULL_MESSAGE = 11
 UPDATE_AND_CREATE_TOPIC = 17
-UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
 GET_BROKER_RUNTIME_INFO = 28
 GET_MAX_OFFSET = 30
+GET_ROUTEINFO_BY_TOPIC = 105
+GET_BROKER_CLUSTER_INFO = 106
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
 SUCCESS = 0
 
 _PROTOCOL_VERSION = 401
@@ -55,6 +56,17 @@ def request(
 
     Raises OSError (TimeoutError included) when the peer is not there and WireError on bad bytes.
     """
+    return parse(exchange(target, code, ext_fields, body, timeout))
+
+
+def exchange(
+    target: str,
+    code: int,
+    ext_fields: dict[str, str] | None = None,
+    body: bytes = b"",
+    timeout: float = 3.0,
+) -> bytes:
+    """As ``request``, but gives the answer's whole frame, length prefix included."""
     header = {
         "code": code,
         "language": "OTHER",
@@ -68,20 +80,25 @@ def request(
     with socket.create_connection(address(target), timeout=timeout) as connection:
         connection.settimeout(timeout)
         connection.sendall(frame)
-        (length,) = struct.unpack(">i", _receive(connection, 4))
+        prefix = _receive(connection, 4)
+        (length,) = struct.unpack(">i", prefix)
         if not 4 <= length <= _FRAME_LIMIT:
             raise WireError(f"{target}: frame length {length}")
-        rest = _receive(connection, length)
-    mark = int.from_bytes(rest[:4], "big")
+        return prefix + _receive(connection, length)
+
+
+def parse(frame: bytes) -> Answer:
+    """A whole frame with a JSON header as its parts."""
+    mark = int.from_bytes(frame[4:8], "big")
     size = mark & 0xFFFFFF
-    if mark >> 24 != 0 or size > length - 4:
-        raise WireError(f"{target}: header type {mark >> 24}, size {size} of {length}")
-    answer = json.loads(rest[4 : 4 + size])
+    if mark >> 24 != 0 or size > len(frame) - 8:
+        raise WireError(f"header type {mark >> 24}, size {size} in a frame of {len(frame)}")
+    answer = json.loads(frame[8 : 8 + size])
     return Answer(
         code=int(answer["code"]),
         ext_fields=dict(answer.get("extFields") or {}),
         remark=answer.get("remark"),
-        body=rest[4 + size :],
+        body=frame[8 + size :],
     )
 
 

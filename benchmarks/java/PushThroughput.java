@@ -1,0 +1,83 @@
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.LongAdder;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * The push consumer's rate from the first to the last of count messages; the listener reads body,
+ * tags and keys of each.
+ *
+ * namesrv topic group count; pullBatch and consumeBatch (the client's defaults, 32 and 1, when not
+ * given) tags=* timeout=300 (seconds). The group must be new: it starts at the first offset.
+ */
+public final class PushThroughput {
+    private PushThroughput() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        Tool tool = new Tool(args);
+        long count = Long.parseLong(tool.text("count"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(tool.text("group"));
+        consumer.setNamesrvAddr(tool.text("namesrv"));
+        consumer.setInstanceName("throughput@" + System.nanoTime());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setPullBatchSize(tool.number("pullBatch", consumer.getPullBatchSize()));
+        consumer.setConsumeMessageBatchMaxSize(
+            tool.number("consumeBatch", consumer.getConsumeMessageBatchMaxSize()));
+        consumer.subscribe(tool.text("topic"), tool.text("tags", "*"));
+        AtomicLong messages = new AtomicLong();
+        AtomicLong firstAt = new AtomicLong();
+        AtomicLong lastAt = new AtomicLong();
+        LongAdder calls = new LongAdder();
+        LongAdder bytes = new LongAdder();
+        LongAdder characters = new LongAdder();
+        CountDownLatch done = new CountDownLatch(1);
+        consumer.registerMessageListener((MessageListenerConcurrently) (batch, context) -> {
+            if (firstAt.get() == 0) {
+                firstAt.compareAndSet(0, System.nanoTime());
+            }
+            long length = 0;
+            long text = 0;
+            for (MessageExt message : batch) {
+                byte[] body = message.getBody();
+                String tags = message.getTags();
+                String keys = message.getKeys();
+                length += body == null ? 0 : body.length;
+                text += (tags == null ? 0 : tags.length()) + (keys == null ? 0 : keys.length());
+            }
+            bytes.add(length);
+            characters.add(text);
+            calls.increment();
+            long now = messages.addAndGet(batch.size());
+            if (now >= count && now - batch.size() < count) {
+                lastAt.set(System.nanoTime());
+                done.countDown();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        boolean complete = done.await(tool.number("timeout", 300), TimeUnit.SECONDS);
+        TimeUnit.MILLISECONDS.sleep(200);
+        consumer.shutdown();
+        double seconds = ((complete ? lastAt.get() : System.nanoTime()) - firstAt.get()) / 1e9;
+        Map<String, Object> result = new LinkedHashMap<>();
+        result.put("messages", messages.get());
+        result.put("complete", complete);
+        result.put("bytes", bytes.sum());
+        result.put("characters", characters.sum());
+        result.put("calls", calls.sum());
+        result.put("seconds", seconds);
+        result.put("messages_per_second", messages.get() / seconds);
+        result.put("pull_batch", consumer.getPullBatchSize());
+        result.put("consume_batch", consumer.getConsumeMessageBatchMaxSize());
+        result.put("threads", consumer.getConsumeThreadMax());
+        Tool.finish(result);
+    }
+}
