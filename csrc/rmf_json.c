@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "rmf_utf8.h"
+
 uint8_t rmf_json_peek(struct rmf_json *json) {
     struct rmf_cursor *c = &json->cursor;
     while (c->pos < c->size) {
@@ -79,30 +81,6 @@ static bool rmf_json_hex4(struct rmf_json *json, uint32_t *out) {
     }
     *out = value;
     return true;
-}
-
-/* Writes a code point as UTF-8 into at least 4 bytes; returns the length. */
-static size_t rmf_utf8_write(uint32_t point, uint8_t *out) {
-    if (point < 0x80) {
-        out[0] = (uint8_t)point;
-        return 1;
-    }
-    if (point < 0x800) {
-        out[0] = (uint8_t)(0xC0 | point >> 6);
-        out[1] = (uint8_t)(0x80 | (point & 0x3F));
-        return 2;
-    }
-    if (point < 0x10000) {
-        out[0] = (uint8_t)(0xE0 | point >> 12);
-        out[1] = (uint8_t)(0x80 | (point >> 6 & 0x3F));
-        out[2] = (uint8_t)(0x80 | (point & 0x3F));
-        return 3;
-    }
-    out[0] = (uint8_t)(0xF0 | point >> 18);
-    out[1] = (uint8_t)(0x80 | (point >> 12 & 0x3F));
-    out[2] = (uint8_t)(0x80 | (point >> 6 & 0x3F));
-    out[3] = (uint8_t)(0x80 | (point & 0x3F));
-    return 4;
 }
 
 /* The cursor stands behind "\u". A lone surrogate becomes U+FFFD. */
@@ -229,30 +207,64 @@ enum rmf_status rmf_json_string(struct rmf_json *json, struct rmf_slice *out,
     return rmf_json_syntax(json, "end of JSON string", error);
 }
 
+static size_t rmf_json_digits(const struct rmf_cursor *c, size_t from) {
+    size_t at = from;
+    while (at < c->size && c->base[at] >= '0' && c->base[at] <= '9') {
+        at++;
+    }
+    return at - from;
+}
+
+/* Length of the number at the cursor, 0 when there is none: -? (0 | [1-9] digits) fraction? exponent?. */
+static size_t rmf_json_number_length(const struct rmf_cursor *c, bool *is_integer) {
+    size_t at = c->pos;
+    if (at < c->size && c->base[at] == '-') {
+        at++;
+    }
+    size_t digits = rmf_json_digits(c, at);
+    if (digits == 0) {
+        return 0;
+    }
+    at += c->base[at] == '0' ? 1 : digits;
+    *is_integer = true;
+    if (at < c->size && c->base[at] == '.') {
+        digits = rmf_json_digits(c, at + 1);
+        if (digits == 0) {
+            return 0;
+        }
+        at += 1 + digits;
+        *is_integer = false;
+    }
+    if (at < c->size && (c->base[at] == 'e' || c->base[at] == 'E')) {
+        size_t sign = at + 1 < c->size && (c->base[at + 1] == '+' || c->base[at + 1] == '-') ? 1 : 0;
+        digits = rmf_json_digits(c, at + 1 + sign);
+        if (digits == 0) {
+            return 0;
+        }
+        at += 1 + sign + digits;
+        *is_integer = false;
+    }
+    return at - c->pos;
+}
+
 enum rmf_status rmf_json_integer(struct rmf_json *json, int64_t *out, struct rmf_error *error) {
     (void)rmf_json_peek(json);
     struct rmf_cursor *c = &json->cursor;
-    size_t start = c->pos;
-    bool negative = c->pos < c->size && c->base[c->pos] == '-';
-    if (negative) {
-        c->pos += 1;
+    bool is_integer = false;
+    size_t length = rmf_json_number_length(c, &is_integer);
+    size_t first = c->pos;
+    size_t end = c->pos + length;
+    bool negative = length > 0 && c->base[first] == '-';
+    first += negative ? 1 : 0;
+    if (!is_integer || length == 0 || end - first > 18) {
+        return rmf_fail(error, RMF_ERR_NUMBER, "JSON number", c->pos, 0, 0);
     }
-    uint64_t value = 0;
-    size_t digits = 0;
-    while (c->pos < c->size && c->base[c->pos] >= '0' && c->base[c->pos] <= '9') {
-        if (++digits > 18) {
-            return rmf_fail(error, RMF_ERR_NUMBER, "JSON number", start, 0, 0);
-        }
-        value = value * 10 + (uint64_t)(c->base[c->pos] - '0');
-        c->pos += 1;
+    int64_t value = 0;
+    for (size_t at = first; at < end; at++) {
+        value = value * 10 + (c->base[at] - '0');
     }
-    bool fraction = c->pos < c->size &&
-                    (c->base[c->pos] == '.' || c->base[c->pos] == 'e' || c->base[c->pos] == 'E');
-    if (digits == 0 || fraction) {
-        c->pos = start;
-        return rmf_fail(error, RMF_ERR_NUMBER, "JSON number", start, 0, 0);
-    }
-    *out = negative ? -(int64_t)value : (int64_t)value;
+    c->pos = end;
+    *out = negative ? -value : value;
     return RMF_OK;
 }
 
@@ -269,23 +281,17 @@ enum rmf_status rmf_json_literal(struct rmf_json *json, const char *literal,
     return RMF_OK;
 }
 
-static bool rmf_json_is_number_byte(uint8_t byte) {
-    return (byte >= '0' && byte <= '9') || byte == '-' || byte == '+' || byte == '.' ||
-           byte == 'e' || byte == 'E';
-}
-
 static enum rmf_status rmf_json_number_text(struct rmf_json *json, struct rmf_slice *out,
                                             struct rmf_error *error) {
     struct rmf_cursor *c = &json->cursor;
-    size_t start = c->pos;
-    while (c->pos < c->size && rmf_json_is_number_byte(c->base[c->pos])) {
-        c->pos += 1;
-    }
-    if (c->pos == start) {
+    bool is_integer;
+    size_t length = rmf_json_number_length(c, &is_integer);
+    if (length == 0) {
         return rmf_json_syntax(json, "JSON value", error);
     }
-    out->ptr = c->base + start;
-    out->len = c->pos - start;
+    out->ptr = c->base + c->pos;
+    out->len = length;
+    c->pos += length;
     return RMF_OK;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from rocketmq_fast.errors import ConfigError
 
@@ -113,15 +114,19 @@ class Message:
     wait_store_msg_ok: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.body, bytes):
-            self.body = bytes(memoryview(self.body))
+        body = cast(object, self.body)
+        if not isinstance(body, bytes):
+            if not isinstance(body, (bytearray, memoryview)):
+                raise ConfigError(
+                    f"body of a message for topic {self.topic!r} is {type(body).__name__}, not bytes"
+                )
+            self.body = bytes(body)
         if self.keys is not None and not isinstance(self.keys, str):
             self.keys = " ".join(self.keys)
         for text, name in ((self.tags, "tags"), (self.keys, "keys")):
             if text is not None and any(mark in text for mark in _SEPARATORS):
                 raise ConfigError(f"{name} of a message for topic {self.topic!r} holds U+0001 or U+0002")
-        properties: Mapping[str, object] = self.properties
-        for name, value in properties.items():
+        for name, value in cast(Mapping[str, object], self.properties).items():
             if name in RESERVED_PROPERTIES:
                 raise ConfigError(f"property name {name!r} is used by RocketMQ itself")
             if not isinstance(value, str):

@@ -6,10 +6,17 @@ from rocketmq_fast._core.frame import (
     decode_frame,
     encode_frame,
 )
+from rocketmq_fast._core.message import MessageBatch, MessageExt, decode_messages
+from rocketmq_fast._core.tags import TagFilter, java_hash
 
 __all__ = [
     "FrameSplitter",
+    "MessageBatch",
+    "MessageExt",
     "RemotingCommand",
+    "TagFilter",
     "decode_frame",
+    "decode_messages",
     "encode_frame",
+    "java_hash",
 ]

@@ -1,22 +1,9 @@
-# Declarations of csrc/rmf_stored.h and of the parts of rmf_common.h that it uses.
+# Declarations of csrc/rmf_stored.h.
 
+from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-cdef extern from "rmf_common.h" nogil:
-    enum rmf_status:
-        RMF_OK
-        RMF_NEED_MORE
-
-    struct rmf_error:
-        rmf_status status
-        size_t position
-        int64_t value
-        int64_t limit
-        const char *field
-
-    struct rmf_slice:
-        const uint8_t *ptr
-        size_t len
+from rocketmq_fast._core.c_common cimport rmf_error, rmf_slice, rmf_status
 
 cdef extern from "rmf_stored.h" nogil:
     enum:

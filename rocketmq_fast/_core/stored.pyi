@@ -109,4 +109,7 @@ def select_entries(
     """Pick index entries for a pull: (scanned, count, bytes, [(position, size)])."""
 
 def gather(span: bytes, start: int, runs: list[tuple[int, int]]) -> bytes:
-    """Join the runs [(position, size)], which lie inside a piece of the log that begins at start."""
+    """Join the runs [(position, size)], all inside a piece of the log that begins at start."""
+
+def offset_ids(host: bytes, entries: bytes) -> str:
+    """Return the offset message ids of index entries, joined by commas."""

@@ -9,17 +9,19 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from rocketmq_fast._core.c_stored cimport (
-    RMF_INDEX_ENTRY_BYTES,
+from rocketmq_fast._core.c_common cimport (
     RMF_NEED_MORE,
     RMF_OK,
     rmf_error,
+    rmf_slice,
+    rmf_status,
+)
+from rocketmq_fast._core.c_stored cimport (
+    RMF_INDEX_ENTRY_BYTES,
     rmf_index_limits,
     rmf_index_run,
     rmf_index_select,
     rmf_index_selection,
-    rmf_slice,
-    rmf_status,
     rmf_stored_batch_measure,
     rmf_stored_batch_write_unsafe,
     rmf_stored_fields,
@@ -29,11 +31,12 @@ from rocketmq_fast._core.c_stored cimport (
     rmf_stored_tags_code,
     rmf_stored_write_unsafe,
 )
+from rocketmq_fast._core.status cimport describe
 
 from rocketmq_fast.errors import MessageDecodeError
 
 # Below this many bytes, giving the GIL away costs more than assembling takes.
-cdef size_t NOGIL_BYTES = 16384
+cdef size_t NOGIL_BYTES = 262144
 
 ENTRY_BYTES = RMF_INDEX_ENTRY_BYTES
 
@@ -51,9 +54,7 @@ cdef inline bytes bytes_of(rmf_slice s):
 
 cdef object failure(const rmf_error *error, int64_t base):
     """Build the exception for a refused record, element or field."""
-    cdef str field = (<bytes>error.field).decode("ascii") if error.field != NULL else "message"
-    text = f"{field}: {error.value} is not acceptable (limit {error.limit})"
-    return MessageDecodeError(text, position=base + <int64_t>error.position)
+    return MessageDecodeError(describe(error), base + <int64_t>error.position)
 
 
 cdef class CodeSet:
@@ -434,3 +435,31 @@ def gather(bytes span not None, int64_t start, list runs not None):
                <size_t>size)
         at += <Py_ssize_t>size
     return out
+
+
+def offset_ids(bytes host not None, bytes entries not None):
+    """Return the offset message ids of index entries, joined by commas."""
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // RMF_INDEX_ENTRY_BYTES
+    cdef Py_ssize_t width = 2 * (PyBytes_GET_SIZE(host) + 8) + 1
+    if count == 0:
+        return ""
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, count * width - 1)
+    cdef uint8_t *p = <uint8_t *>PyBytes_AS_STRING(out)
+    cdef const uint8_t *digits = b"0123456789ABCDEF"
+    cdef const uint8_t *h = <const uint8_t *>PyBytes_AS_STRING(host)
+    cdef const uint8_t *e = <const uint8_t *>PyBytes_AS_STRING(entries)
+    cdef Py_ssize_t i, k
+    for i in range(count):
+        if i > 0:
+            p[0] = 44
+            p += 1
+        for k in range(PyBytes_GET_SIZE(host)):
+            p[2 * k] = digits[h[k] >> 4]
+            p[2 * k + 1] = digits[h[k] & 15]
+        p += 2 * PyBytes_GET_SIZE(host)
+        for k in range(8):
+            p[2 * k] = digits[e[k] >> 4]
+            p[2 * k + 1] = digits[e[k] & 15]
+        p += 16
+        e += RMF_INDEX_ENTRY_BYTES
+    return out.decode("ascii")

@@ -1,0 +1,13 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t
+
+from rocketmq_fast._core.c_common cimport rmf_slice
+
+cdef extern from "rmf_tags.h" nogil:
+    struct rmf_tag_set:
+        pass
+
+    int32_t rmf_tag_code(rmf_slice utf8)
+    rmf_tag_set *rmf_tag_set_new(const rmf_slice *tags, size_t count)
+    void rmf_tag_set_free(rmf_tag_set *set)
+    bint rmf_tag_set_has(const rmf_tag_set *set, rmf_slice tag)
