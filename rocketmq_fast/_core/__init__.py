@@ -7,12 +7,14 @@ from rocketmq_fast._core.frame import (
     encode_frame,
 )
 from rocketmq_fast._core.message import MessageBatch, MessageExt, decode_messages
+from rocketmq_fast._core.queue import ProcessQueue
 from rocketmq_fast._core.tags import TagFilter, java_hash
 
 __all__ = [
     "FrameSplitter",
     "MessageBatch",
     "MessageExt",
+    "ProcessQueue",
     "RemotingCommand",
     "TagFilter",
     "decode_frame",
