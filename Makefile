@@ -10,6 +10,7 @@
 # TEST_ARGS=...     options of pytest, instead of the whole suite
 # BENCH_ARGS=...    options of the benchmark run
 # FUZZ_SECONDS=...  how long `make fuzz` runs each decoder
+# FUZZ_ARGS=...     further options of it: --target messages --seed 7
 
 SHELL := /bin/sh
 VENV := .venv
@@ -62,8 +63,8 @@ test: build
 bench: build
 	@$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only $(BENCH_ARGS)
 
-fuzz: build
-	@$(PY) scripts/fuzz.py --seconds $(FUZZ_SECONDS)
+fuzz: $(VENV_STAMP)
+	@$(PY) -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
 
 lint: build
 	@$(PY) -m ruff check .

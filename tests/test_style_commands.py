@@ -64,6 +64,9 @@ def test_makefile_runs_files_that_exist() -> None:
     named = re.findall(r"\bscripts/[\w.-]+\.(?:py|sh)", text)
     assert len(named) >= 3
     assert not [name for name in named if not (ROOT / name).is_file()]
+    modules = re.findall(r"-m (tests\.\w+)", text)
+    assert modules
+    assert not [one for one in modules if not (ROOT / f"{one.replace('.', '/')}.py").is_file()]
 
 
 def test_continuous_integration_requires_everything() -> None:
