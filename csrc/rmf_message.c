@@ -12,9 +12,9 @@ static enum rmf_status rmf_fault(struct rmf_message_fault *fault, enum rmf_statu
     return rmf_fail(&fault->error, status, field, start + at, value, limit);
 }
 
-/* Everything after the size field. `cursor` covers exactly the message. */
+/* All fields, in order; the cursor ends behind the properties. It covers at most the message. */
 static enum rmf_status rmf_message_decode_parts(struct rmf_cursor *cursor, size_t start,
-                                                bool check_crc, struct rmf_message *m,
+                                                struct rmf_message *m,
                                                 struct rmf_message_fault *fault) {
     size_t total = cursor->size;
     const uint8_t *fixed;
@@ -82,18 +82,51 @@ static enum rmf_status rmf_message_decode_parts(struct rmf_cursor *cursor, size_
                          properties_len, (int64_t)rmf_cursor_left(cursor));
     }
     m->properties_len = (uint16_t)len;
-    if (rmf_cursor_left(cursor) != 0) {
-        return rmf_fault(fault, RMF_ERR_LENGTH, "total size", start, 0, (int64_t)total,
-                         (int64_t)cursor->pos);
-    }
-    if (check_crc) {
-        int32_t stored = (int32_t)rmf_load_be32_unsafe(fixed + 8);
-        int32_t computed = (int32_t)rmf_crc32_body(m->body, m->body_len);
-        if (stored != computed) {
-            return rmf_fault(fault, RMF_ERR_CRC, "body CRC", start, 8, stored, computed);
-        }
-    }
     return RMF_OK;
+}
+
+/* Whether a message could begin at `position`, or the data ends there. */
+static bool rmf_message_plausible_at(struct rmf_slice buffer, size_t position) {
+    if (position == buffer.len) {
+        return true;
+    }
+    if (position > buffer.len || buffer.len - position < 8) {
+        return false;
+    }
+    const uint8_t *p = buffer.ptr + position;
+    int32_t magic = (int32_t)rmf_load_be32_unsafe(p + 4);
+    size_t size;
+    if (magic == RMF_MESSAGE_MAGIC_BLANK) {
+        return true;
+    }
+    return (magic == RMF_MESSAGE_MAGIC_V1 || magic == RMF_MESSAGE_MAGIC_V2) &&
+           rmf_wire_len((int32_t)rmf_load_be32_unsafe(p), buffer.len - position, &size) &&
+           size >= RMF_MESSAGE_MIN_BYTES;
+}
+
+/* Decides where to go on behind a bad message of known magic: behind its announced size, or, when
+ * nothing begins there, behind the end that its inner lengths lead to. Without this, one flipped bit in
+ * a size field would cost every message behind it. */
+static void rmf_message_find_next(struct rmf_slice buffer, size_t position, size_t announced,
+                                  struct rmf_message_fault *fault, size_t *next) {
+    if (announced > 0 && rmf_message_plausible_at(buffer, position + announced)) {
+        *next = position + announced;
+        fault->resumable = true;
+        return;
+    }
+    struct rmf_cursor rest = rmf_cursor_of(buffer.ptr + position, buffer.len - position);
+    struct rmf_message ignored;
+    struct rmf_message_fault inner = *fault;
+    enum rmf_status status = rmf_message_decode_parts(&rest, position, &ignored, &inner);
+    if (status == RMF_OK && rmf_message_plausible_at(buffer, position + rest.pos)) {
+        *next = position + rest.pos;
+        fault->resumable = true;
+        return;
+    }
+    if (announced > 0) {
+        *next = position + announced;
+        fault->resumable = true;
+    }
 }
 
 enum rmf_status rmf_message_decode(struct rmf_slice buffer, size_t position, bool check_crc,
@@ -116,18 +149,46 @@ enum rmf_status rmf_message_decode(struct rmf_slice buffer, size_t position, boo
     if (magic == RMF_MESSAGE_MAGIC_BLANK) {
         return RMF_NEED_MORE; /* filler at the end of a commit log file */
     }
-    size_t size;
-    if (!rmf_wire_len(total, rest, &size) || size < RMF_MESSAGE_MIN_BYTES) {
-        return rmf_fault(fault, RMF_ERR_LENGTH, "total size", position, 0, total, (int64_t)rest);
+    bool known = magic == RMF_MESSAGE_MAGIC_V1 || magic == RMF_MESSAGE_MAGIC_V2;
+    size_t size = 0;
+    bool sized = rmf_wire_len(total, rest, &size) && size >= RMF_MESSAGE_MIN_BYTES;
+    enum rmf_status status;
+    if (!known) {
+        status = rmf_fault(fault, RMF_ERR_MAGIC, "message magic", position, 4, magic, 0);
+        if (sized) {
+            *next = position + size;
+            fault->resumable = true;
+        }
+        return status;
     }
-    /* From here on a bad message can be stepped over. */
-    fault->resumable = true;
-    *next = position + size;
-    if (magic != RMF_MESSAGE_MAGIC_V1 && magic != RMF_MESSAGE_MAGIC_V2) {
-        return rmf_fault(fault, RMF_ERR_MAGIC, "message magic", position, 4, magic, 0);
+    if (!sized) {
+        if (rest >= 28) {
+            fault->queue_offset = (int64_t)rmf_load_be64_unsafe(buffer.ptr + position + 20);
+        }
+        status = rmf_fault(fault, RMF_ERR_LENGTH, "total size", position, 0, total, (int64_t)rest);
+        rmf_message_find_next(buffer, position, 0, fault, next);
+        return status;
     }
     cursor = rmf_cursor_of(buffer.ptr + position, size);
-    return rmf_message_decode_parts(&cursor, position, check_crc, message, fault);
+    status = rmf_message_decode_parts(&cursor, position, message, fault);
+    if (status == RMF_OK && rmf_cursor_left(&cursor) != 0) {
+        status = rmf_fault(fault, RMF_ERR_LENGTH, "total size", position, 0, total,
+                           (int64_t)cursor.pos);
+    }
+    if (status != RMF_OK) {
+        rmf_message_find_next(buffer, position, size, fault, next);
+        return status;
+    }
+    *next = position + size;
+    if (check_crc) {
+        int32_t stored = rmf_message_body_crc(message);
+        int32_t computed = (int32_t)rmf_crc32_body(message->body, message->body_len);
+        if (stored != computed) {
+            fault->resumable = true;
+            return rmf_fault(fault, RMF_ERR_CRC, "body CRC", position, 8, stored, computed);
+        }
+    }
+    return RMF_OK;
 }
 
 enum rmf_status rmf_batch_element_decode(struct rmf_slice body, size_t position,
