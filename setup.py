@@ -82,8 +82,8 @@ def directives_changed(pyx: list[str], stamp: str) -> bool:
 class BuildNative(build_ext):
     """Build the static library first, in place too, then translate and link each extension.
 
-    Cython and numpy are imported here and not above: making a source distribution or reading
-    the metadata needs neither.
+    Cython is imported here and not above: making a source distribution or reading the metadata
+    does not need it. numpy is a dependency at run time only, arrays reach it by the buffer protocol.
     """
 
     def run(self) -> None:
@@ -99,7 +99,6 @@ class BuildNative(build_ext):
 
     def translate(self, stamp: str) -> None:
         """Turn each .pyx into C below build/ and compile that instead."""
-        import numpy
         from Cython.Build import cythonize
 
         translated = cythonize(
@@ -113,7 +112,6 @@ class BuildNative(build_ext):
         for extension in self.extensions:
             extension.sources = sources[extension.name]
             extension.depends.append(stamp)
-            extension.include_dirs.append(numpy.get_include())
 
 
 class BuildLibrary(build_clib):
@@ -146,7 +144,6 @@ setup(
             path.removesuffix(".pyx").replace("/", "."),
             [path],
             include_dirs=["csrc"],
-            define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
             extra_compile_args=C_FLAGS,
             extra_link_args=LINK_FLAGS,
             depends=[*C_SOURCES, *C_HEADERS, *PXD],
