@@ -83,8 +83,14 @@ class BuildNative(build_ext):
     """Build the static library first, in place too, then translate and link each extension.
 
     Cython is imported here and not above: making a source distribution or reading the metadata
-    does not need it. numpy is a dependency at run time only, arrays reach it by the buffer protocol.
+    does not need it. numpy is no build dependency: arrays reach it by the buffer protocol.
     """
+
+    def finalize_options(self) -> None:
+        """Compile the extensions side by side unless told how many at a time."""
+        super().finalize_options()
+        if self.parallel is None:
+            self.parallel = True
 
     def run(self) -> None:
         """Run build_clib before the extensions, which distutils does only for a whole build."""
