@@ -363,7 +363,9 @@ void rmf_index_select(const uint8_t *entries, size_t entry_count, const int32_t 
                 continue;
             }
         }
-        if (s.runs > 0 && runs[s.runs - 1].position + runs[s.runs - 1].size == position) {
+        /* Unsigned, because a damaged index may hold any number. */
+        if (s.runs > 0 && (uint64_t)runs[s.runs - 1].position +
+                                  (uint64_t)runs[s.runs - 1].size == (uint64_t)position) {
             runs[s.runs - 1].size += (int64_t)size;
         } else {
             runs[s.runs].position = position;

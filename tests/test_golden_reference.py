@@ -72,7 +72,7 @@ def test_reference_builds_the_message_a_broker_stored() -> None:
 def test_reference_writes_a_batch_element_as_java_does() -> None:
     data = bytes.fromhex("0000001b000000000000000000000000000000026869 0003 410162")
     # Java ends the properties of an element with 02 since 5.x; both are read.
-    assert decode_batch(data) == [(0, b"hi", {"A": "b"})]
+    assert list(decode_batch(data)) == [(0, b"hi", {"A": "b"})]
     assert encode_batch([(0, b"hi", {"A": "b"})]).hex() == (
         "0000001c00000000000000000000000000000002" + "6869" + "0004" + "41016202"
     )

@@ -9,7 +9,7 @@ from .errors import MessageError
 from .properties import decode_properties, encode_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 # totalSize 4, magic 4 (zero), bodyCRC 4 (zero), flag 4, bodyLength 4, body, propertiesLength 2
 ELEMENT_HEAD = struct.Struct(">iiiii")
@@ -37,9 +37,8 @@ def encode_batch(elements: Iterable[tuple[int, bytes, Mapping[str, str]]]) -> by
     return b"".join(encode_element(*element) for element in elements)
 
 
-def decode_batch(data: bytes) -> list[Element]:
-    """Read a batch body; raises MessageError at the first element that is wrong."""
-    elements = []
+def decode_batch(data: bytes) -> Iterator[Element]:
+    """Read a batch body one by one; raises MessageError at an element that is wrong."""
     position = 0
     while position < len(data):
         if len(data) - position < ELEMENT_MIN:
@@ -55,6 +54,5 @@ def decode_batch(data: bytes) -> list[Element]:
         if properties_size != size - ELEMENT_MIN - body_size:
             raise MessageError("batch element properties do not fill the element", position)
         encoded = data[start + body_size + 2 : position + size]
-        elements.append(Element(flag, body, decode_properties(encoded)))
+        yield Element(flag, body, decode_properties(encoded))
         position += size
-    return elements

@@ -20,17 +20,17 @@
 | 16 | topicLength (1 byte in v1, 2 in v2), topic | 1 or 2 + t |
 | 17 | propertiesLength, properties | 2 + p |
 
-A message that cannot be read becomes a `BadMessage` and the next one is looked for at totalSize
-behind it. Where totalSize itself is wrong nothing can be found any more, so that error is the last.
+A message that cannot be read becomes a `BadMessage` and the next one is looked for behind it: at
+totalSize, or, if no message seems to start there, where the lengths inside say that it ends.
+Where neither works, nothing behind can be found and that error is the last.
 """
 
 from __future__ import annotations
 
-import io
-import ipaddress
+import socket
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import lz4.frame
@@ -61,8 +61,8 @@ PREFIX = struct.Struct(">iI")
 QUEUE_OFFSET = struct.Struct(">q")
 QUEUE_OFFSET_AT = 20
 BODY_LENGTH = struct.Struct(">i")
-HOST_V4 = struct.Struct(">4si")
-HOST_V6 = struct.Struct(">16si")
+HOST_V4 = struct.Struct(">4sI")
+HOST_V6 = struct.Struct(">16sI")
 RECONSUME = struct.Struct(">iqi")
 TIMESTAMP = struct.Struct(">q")
 SHORT = struct.Struct(">h")
@@ -119,15 +119,18 @@ class StoredMessage:
     @property
     def delay_time_level(self) -> int:
         """The delay level, 0 without one."""
-        level = self.properties.get("DELAY", "0")
-        return int(level) if level.isdecimal() and level.isascii() else 0
+        try:
+            return int(self.properties.get("DELAY", "0"))
+        except ValueError:
+            return 0
 
     @property
     def offset_msg_id(self) -> str:
         """Store host and commit log offset in upper-case hexadecimal."""
         address, port = self.store_host
-        packed = ipaddress.ip_address(address).packed
-        return (packed + struct.pack(">iq", port, self.commit_log_offset)).hex().upper()
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        packed = socket.inet_pton(family, address)
+        return (packed + struct.pack(">Iq", port, self.commit_log_offset)).hex().upper()
 
     @property
     def msg_id(self) -> str:
@@ -159,48 +162,83 @@ def decode_messages(
         if rest < PREFIX.size:
             found.errors.append(BadMessage(position, None, "message is cut off"))
             break
-        size, magic = PREFIX.unpack_from(data, position)
+        announced, magic = PREFIX.unpack_from(data, position)
         if magic == MAGIC_BLANK:
             break
-        known = magic in (MAGIC_V1, MAGIC_V2)
+        size = announced if MIN_SIZE <= announced <= rest else 0
         offset = None
-        if known and rest >= QUEUE_OFFSET_AT + QUEUE_OFFSET.size:
-            (offset,) = QUEUE_OFFSET.unpack_from(data, position + QUEUE_OFFSET_AT)
-        if not PREFIX.size <= size <= rest:
-            reason = f"message size {size} is out of range, {rest} bytes are left"
-            found.errors.append(BadMessage(position, offset, reason))
-            break
+        following: int | None = position + size if size else None
         try:
-            if not known:
+            if magic not in (MAGIC_V1, MAGIC_V2):
                 raise MessageError(f"unknown magic {magic:#010x}", position)
-            message = decode_message(data, position, size, magic)
-            if check_crc and message.body_crc & 0x7FFFFFFF != stored_crc(message.body):
+            offset = _queue_offset(data, position)
+            try:
+                if not size:
+                    raise MessageError(f"message size {announced} is out of range", position)
+                message, end = decode_message(data, position, position + size)
+                if end != position + size:
+                    raise MessageError(f"message size {size} does not match its parts", position)
+            except MessageError:
+                following = _find_next(data, position, size)
+                raise
+            if check_crc and message.body_crc != stored_crc(message.body):
                 raise MessageError("body CRC does not match", position)
             if message.sys_flag & COMPRESSED and decompress:
                 message.body = inflate(message.body, message.sys_flag, max_body)
             unwrap = message.sys_flag & INNER_BATCH and message.sys_flag & NEED_UNWRAP
             if unwrap and (decompress or not message.sys_flag & COMPRESSED):
-                found.messages.extend(unwrap_inner_batch(message))
+                _unwrap_inner_batch(message, position, found)
             else:
                 found.messages.append(message)
         except MessageError as error:
             found.errors.append(BadMessage(position, offset, error.reason))
-        position += size
+        if following is None:
+            break
+        position = following
     return found
 
 
-def decode_message(data: bytes, position: int, size: int, magic: int) -> StoredMessage:
-    """Read one message of `size` bytes at `position`; raises MessageError."""
-    end = position + size
-    if size < MIN_SIZE:
-        raise MessageError(f"message size {size} is below {MIN_SIZE}", position)
-    (_, _, crc, queue_id, flag, queue_offset, physical, sys_flag, born_timestamp) = (
+def _queue_offset(data: bytes, position: int) -> int | None:
+    if len(data) - position < QUEUE_OFFSET_AT + QUEUE_OFFSET.size:
+        return None
+    (offset,) = QUEUE_OFFSET.unpack_from(data, position + QUEUE_OFFSET_AT)
+    return int(offset) if offset >= 0 else None
+
+
+def _find_next(data: bytes, position: int, size: int) -> int | None:
+    """Where the message behind a bad one starts, None if that cannot be told."""
+    if size and _looks_like_message(data, position + size):
+        return position + size
+    try:
+        _, end = decode_message(data, position, len(data))
+    except MessageError:
+        end = -1
+    if end > 0 and _looks_like_message(data, end):
+        return end
+    return position + size if size else None
+
+
+def _looks_like_message(data: bytes, position: int) -> bool:
+    rest = len(data) - position
+    if rest < PREFIX.size:
+        return rest == 0
+    size, magic = PREFIX.unpack_from(data, position)
+    if magic == MAGIC_BLANK:
+        return True
+    return magic in (MAGIC_V1, MAGIC_V2) and MIN_SIZE <= size <= rest
+
+
+def decode_message(data: bytes, position: int, end: int) -> tuple[StoredMessage, int]:
+    """Read one message from `position`, at most to `end`, and where it stops; or MessageError."""
+    if end - position < HEAD.size:
+        raise MessageError("fixed fields are cut off", position)
+    (size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born_timestamp) = (
         HEAD.unpack_from(data, position)
     )
     born = HOST_V6 if sys_flag & BORN_HOST_V6 else HOST_V4
     store = HOST_V6 if sys_flag & STORE_HOST_V6 else HOST_V4
     fixed = HEAD.size + born.size + TIMESTAMP.size + store.size + RECONSUME.size
-    if fixed > size:
+    if fixed > end - position:
         raise MessageError("fixed fields are cut off", position)
     at = position + HEAD.size
     born_address, born_port = born.unpack_from(data, at)
@@ -217,9 +255,7 @@ def decode_message(data: bytes, position: int, size: int, magic: int) -> StoredM
     at += body_size
     topic, at = _short_bytes(data, at, end, BYTE if magic == MAGIC_V1 else SHORT, "topic")
     encoded, at = _short_bytes(data, at, end, SHORT, "properties")
-    if at != end:
-        raise MessageError(f"{end - at} bytes are left behind the properties", position)
-    return StoredMessage(
+    message = StoredMessage(
         topic=topic.decode("utf-8", "replace"),
         queue_id=queue_id,
         flag=flag,
@@ -237,46 +273,43 @@ def decode_message(data: bytes, position: int, size: int, magic: int) -> StoredM
         body=body,
         properties=decode_properties(encoded),
     )
+    return message, at
 
 
-def unwrap_inner_batch(outer: StoredMessage) -> list[StoredMessage]:
-    """The messages inside an inner batch.
+def _unwrap_inner_batch(outer: StoredMessage, position: int, found: Decoded) -> None:
+    """Add the messages inside an inner batch, up to the first that is wrong.
 
     Flag, properties and body are the element's, the rest is the outer message's, except that Java
     leaves reconsumeTimes and preparedTransactionOffset at zero.
     """
-    return [
-        StoredMessage(
-            topic=outer.topic,
-            queue_id=outer.queue_id,
-            flag=element.flag,
-            queue_offset=outer.queue_offset + index,
-            commit_log_offset=outer.commit_log_offset,
-            sys_flag=outer.sys_flag,
-            born_timestamp=outer.born_timestamp,
-            born_host=outer.born_host,
-            store_timestamp=outer.store_timestamp,
-            store_host=outer.store_host,
-            reconsume_times=0,
-            prepared_transaction_offset=0,
-            store_size=outer.store_size,
-            body_crc=outer.body_crc,
-            body=element.body,
-            properties=element.properties,
-        )
-        for index, element in enumerate(decode_batch(outer.body))
-    ]
+    offset = outer.queue_offset
+    try:
+        for element in decode_batch(outer.body):
+            message = replace(
+                outer,
+                flag=element.flag,
+                queue_offset=offset,
+                reconsume_times=0,
+                prepared_transaction_offset=0,
+                body=element.body,
+                properties=element.properties,
+            )
+            found.messages.append(message)
+            offset += 1
+    except MessageError as error:
+        found.errors.append(BadMessage(position, offset, f"inner batch: {error.reason}"))
 
 
 def inflate(body: bytes, sys_flag: int, max_body: int) -> bytes:
     """Decompress a body, giving up as soon as it grows past `max_body` bytes."""
     kind = sys_flag & COMPRESSION_TYPE
+    if not body and kind in (ZLIB_OLD, ZLIB, LZ4, ZSTD):
+        return b""
     try:
         if kind in (ZLIB, ZLIB_OLD):
             plain = _inflate_zlib(body, max_body + 1)
         elif kind == LZ4:
-            with lz4.frame.LZ4FrameFile(io.BytesIO(body)) as stream:
-                plain = stream.read(max_body + 1)
+            plain = _inflate_lz4(body, max_body + 1)
         elif kind == ZSTD:
             plain = _inflate_zstd(body, max_body + 1)
         else:
@@ -291,6 +324,16 @@ def inflate(body: bytes, sys_flag: int, max_body: int) -> bytes:
 def _inflate_zlib(body: bytes, limit: int) -> bytes:
     stream = zlib.decompressobj()
     plain = stream.decompress(body, limit)
+    if len(plain) < limit and not stream.eof:
+        raise EOFError("the stream ends too early")
+    return plain
+
+
+def _inflate_lz4(body: bytes, limit: int) -> bytes:
+    stream = lz4.frame.LZ4FrameDecompressor()
+    plain: bytes = stream.decompress(body, max_length=limit)
+    while len(plain) < limit and not stream.eof and not stream.needs_input:
+        plain += stream.decompress(b"", max_length=limit - len(plain))
     if len(plain) < limit and not stream.eof:
         raise EOFError("the stream ends too early")
     return plain
@@ -316,7 +359,9 @@ def stored_crc(body: bytes) -> int:
 
 def format_address(packed: bytes) -> str:
     """Text of a packed IPv4 or IPv6 address."""
-    return ".".join(map(str, packed)) if len(packed) == 4 else str(ipaddress.IPv6Address(packed))
+    if len(packed) == 4:
+        return ".".join(map(str, packed))
+    return socket.inet_ntop(socket.AF_INET6, packed)
 
 
 def _short_bytes(

@@ -47,7 +47,7 @@ class ProcessQueue:
                 self._insert(offset, message)
                 self.count += 1
                 self.size += len(message.body)
-                self._queue_offset_max = offset
+                self._queue_offset_max = max(self._queue_offset_max, offset)
             else:
                 self._messages[offset] = message
         if self._messages and not self._consuming:
