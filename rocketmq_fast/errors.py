@@ -49,6 +49,10 @@ class MessageDecodeError(CodecError):
     """A stored message, batch element or property string that could not be decoded."""
 
 
+class MessageEncodeError(CodecError):
+    """A message whose properties or lengths the wire format cannot carry."""
+
+
 class BodyError(CodecError):
     """A JSON body (route, heartbeat, offset table ...) that is malformed or has a wrong shape."""
 

@@ -1,5 +1,13 @@
 """The native core: Cython bindings over csrc/. The only place that includes C headers."""
 
+from rocketmq_fast._core.encode import (
+    UniqueIdGenerator,
+    crc32,
+    crc32_kernel,
+    decode_properties,
+    encode_batch,
+    encode_properties,
+)
 from rocketmq_fast._core.frame import (
     FrameSplitter,
     RemotingCommand,
@@ -17,8 +25,14 @@ __all__ = [
     "ProcessQueue",
     "RemotingCommand",
     "TagFilter",
+    "UniqueIdGenerator",
+    "crc32",
+    "crc32_kernel",
     "decode_frame",
     "decode_messages",
+    "decode_properties",
+    "encode_batch",
     "encode_frame",
+    "encode_properties",
     "java_hash",
 ]
