@@ -6,12 +6,13 @@ A fixture plug-in is a module tests/fix_<concern>.py; it is loaded by being ther
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
+import runpy
 import shutil
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -41,18 +42,16 @@ def _java() -> str:
 
 
 def _under_test() -> list[str]:
-    from rocketmq_fast._version import __version__
-
-    lines = [f"rocketmq-fast {__version__} from {TESTS.parent / 'rocketmq_fast'}"]
+    version = runpy.run_path(str(TESTS.parent / "rocketmq_fast" / "_version.py"))["__version__"]
+    lines = [f"rocketmq-fast {version} from {TESTS.parent / 'rocketmq_fast'}"]
     core = TESTS.parent / "rocketmq_fast" / "_core"
     names = [path.stem for path in sorted(core.glob("*.pyx"))]
     for name in names:
-        spec = importlib.util.find_spec(f"rocketmq_fast._core.{name}")
+        # Found without importing the package, which fails where nothing is built yet.
+        spec = PathFinder.find_spec(name, [str(core)])
         origin = spec.origin if spec is not None else None
-        if origin is None:
-            lines.append(f"extension {name}: NOT BUILT (make build)")
-        else:
-            lines.append(f"extension {name}: {Path(origin).name}")
+        built = Path(origin).name if origin is not None else "NOT BUILT (make build)"
+        lines.append(f"extension {name}: {built}")
     return lines
 
 
