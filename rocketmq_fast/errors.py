@@ -140,7 +140,7 @@ class BrokerError(RocketMQError):
         return BrokerError._by_code.get(code, BrokerError)(code, remark, address)
 
 
-class SystemError_(BrokerError):
+class BrokerSystemError(BrokerError):
     """1: generic failure; also ACL rejection and an illegal queue id on 4.x."""
 
     codes = (1,)

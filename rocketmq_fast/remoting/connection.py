@@ -43,6 +43,7 @@ class Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address = address
         self.last_active = time.monotonic()
+        self.last_received = self.last_active
         self._loop = loop
         self._sock = sock
         self._on_command = on_command
@@ -165,7 +166,7 @@ class Connection:
             except (OSError, CodecError) as error:
                 self._close(self._closed_error(error))
                 return
-            self.last_active = time.monotonic()
+            self.last_active = self.last_received = time.monotonic()
             for command in commands:
                 self._on_command(self, command)
             if self._splitter.failure is not None:

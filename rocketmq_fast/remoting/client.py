@@ -1,0 +1,325 @@
+"""The client side of remoting: one connection per address, calls matched to answers by opaque."""
+
+from __future__ import annotations
+
+import _thread
+import itertools
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from rocketmq_fast._core import RemotingCommand, encode_frame
+from rocketmq_fast.errors import (
+    ClientStateError,
+    ConfigError,
+    ConnectError,
+    ConnectionClosed,
+    RemotingError,
+    RequestTimeout,
+)
+from rocketmq_fast.protocol.codes import FLAG_ONEWAY
+from rocketmq_fast.remoting.connection import Connection
+from rocketmq_fast.remoting.loop import EventLoop
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_SECONDS = 3.0
+# How often calls are looked through for expired ones, while there are any.
+_SWEEP_SECONDS = 0.2
+# After a failed connect, callers within this time share its result instead of trying again.
+_CONNECT_BACKOFF_SECONDS = 0.5
+# A connection without traffic is closed, as both sides of the Java code do.
+_IDLE_SECONDS = 120.0
+
+AnswerCallback = Callable[[RemotingCommand | Exception], None]
+RequestCallback = Callable[[Connection, RemotingCommand], None]
+
+_opaques = itertools.count(1)
+
+
+def next_opaque() -> int:
+    """A correlation id, unique in the process until 31 bits wrap. Any thread."""
+    return next(_opaques) & 0x7FFFFFFF
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """(host, port) of "host:port" or "[v6]:port". Raises ConfigError."""
+    host, separator, port = address.strip().rpartition(":")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"address {address!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+class _Call:
+    """A request that waits for its answer."""
+
+    __slots__ = ("callback", "deadline", "sent_at", "timeout")
+
+    def __init__(self, callback: AnswerCallback, timeout: float) -> None:
+        self.callback = callback
+        self.timeout = timeout
+        self.sent_at = time.monotonic()
+        self.deadline = self.sent_at + timeout
+
+
+class Channel:
+    """All calls to one address, over one connection that is made when needed.
+
+    Any thread may call; answers and errors arrive on the loop's thread, exactly one per call.
+    """
+
+    def __init__(self, client: RemotingClient, loop: EventLoop, address: str) -> None:
+        self.address = address
+        self._client = client
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._connecting = False
+        self._unsent: list[tuple[int, bytes]] = []  # opaque and frame, until connected
+        self._calls: dict[int, _Call] = {}
+        self._failed_at = -1e9
+        self._failure: RemotingError | None = None
+
+    def call(self, opaque: int, frame: bytes, timeout: float, callback: AnswerCallback) -> None:
+        """Send an encoded request; the callback gets its answer or an error."""
+        call = _Call(callback, timeout)
+        connection = self._connection
+        if connection is not None:
+            self._calls[opaque] = call
+            try:
+                connection.send(frame)
+            except RemotingError as error:
+                self._fail(opaque, error)
+            return
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                self._calls[opaque] = call
+                self._connect_later(opaque, frame)
+                return
+        self.call(opaque, frame, timeout, callback)
+
+    def send_oneway(self, opaque: int, frame: bytes) -> None:
+        """Send an encoded one-way request; a failure to do so is logged."""
+        connection = self._connection
+        if connection is not None:
+            try:
+                connection.send(frame)
+            except RemotingError as error:
+                logger.warning("one-way request to %s was not sent: %s", self.address, error)
+            return
+        with self._lock:
+            if self._connection is None:
+                self._connect_later(opaque, frame)
+                return
+        self.send_oneway(opaque, frame)
+
+    def cancel(self, opaque: int) -> None:
+        """Forget a call whose caller gave up; a late answer is dropped."""
+        self._calls.pop(opaque, None)
+
+    def _connect_later(self, opaque: int, frame: bytes) -> None:
+        """Queue the frame and begin to connect. Called with the lock held."""
+        failure = self._failure
+        if failure is not None and time.monotonic() - self._failed_at < _CONNECT_BACKOFF_SECONDS:
+            self._loop.call_soon(self._fail, opaque, failure)
+            return
+        self._unsent.append((opaque, frame))
+        if not self._connecting:
+            self._connecting = True
+            # Resolving a name can block for seconds, which the loop must not.
+            threading.Thread(
+                target=self._connect, name=f"rocketmq-connect-{self.address}", daemon=True
+            ).start()
+
+    def _connect(self) -> None:
+        try:
+            sock = socket.create_connection(
+                parse_address(self.address), timeout=self._client.connect_timeout
+            )
+        except (OSError, ConfigError) as cause:
+            error = ConnectError(f"cannot connect to {self.address}: {cause}", self.address)
+            error.__cause__ = cause
+            self._loop.call_soon(self._connect_failed, error)
+            return
+        self._loop.call_soon(self._connected, sock)
+
+    def _connect_failed(self, error: RemotingError) -> None:
+        with self._lock:
+            self._connecting = False
+            self._failed_at = time.monotonic()
+            self._failure = error
+            unsent, self._unsent = self._unsent, []
+        for opaque, _ in unsent:
+            self._fail(opaque, error)
+
+    def _connected(self, sock: socket.socket) -> None:
+        if self._client.closed:
+            sock.close()
+            self._connect_failed(ConnectionClosed("the client was shut down", self.address))
+            return
+        connection = Connection(
+            self._loop, sock, self.address, self._client.on_command, self._on_close
+        )
+        connection.start()
+        with self._lock:
+            self._connecting = False
+            self._failure = None
+            self._connection = connection
+            unsent, self._unsent = self._unsent, []
+            for opaque, frame in unsent:
+                try:
+                    connection.send(frame)
+                except RemotingError as error:
+                    self._loop.call_soon(self._fail, opaque, error)
+
+    def _on_close(self, connection: Connection, error: Exception) -> None:
+        with self._lock:
+            if self._connection is connection:
+                self._connection = None
+        for opaque in list(self._calls):
+            self._fail(opaque, error)
+
+    def _fail(self, opaque: int, error: Exception) -> None:
+        call = self._calls.pop(opaque, None)
+        if call is not None:
+            call.callback(error)
+
+    def on_answer(self, command: RemotingCommand) -> None:
+        """Match an answer to its call. Loop thread."""
+        call = self._calls.pop(command.opaque, None)
+        if call is None:
+            logger.debug("late or unknown answer %d from %s", command.opaque, self.address)
+            return
+        call.callback(command)
+
+    def sweep(self, now: float) -> None:
+        """Expire calls, and close a connection that is idle or silent. Loop thread."""
+        expired = [opaque for opaque, call in list(self._calls.items()) if call.deadline <= now]
+        connection = self._connection
+        for opaque in expired:
+            call = self._calls.get(opaque)
+            if call is None:
+                continue
+            if connection is not None and connection.last_received < call.sent_at:
+                # Nothing came since the request left: the peer is gone without a word.
+                connection.close(f"no answer for {call.timeout:.1f} s")
+                connection = None
+            self._fail(
+                opaque,
+                RequestTimeout(
+                    f"no answer from {self.address} within {call.timeout:.3f} s", self.address
+                ),
+            )
+        if (
+            connection is not None
+            and not self._calls
+            and now - connection.last_active > _IDLE_SECONDS
+        ):
+            connection.close(f"idle for {_IDLE_SECONDS:.0f} s")
+
+    def close(self) -> None:
+        """End the connection and fail what is in flight. Any thread."""
+        connection = self._connection
+        if connection is not None:
+            connection.close("the client was shut down")
+
+
+class RemotingClient:
+    """Calls to any number of addresses over one event loop.
+
+    `on_request` gets requests that a server sends on its own; it runs on the loop's thread and must
+    not block. All other methods may be called from any thread; `invoke` not from the loop's.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        on_request: RequestCallback,
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
+    ) -> None:
+        self.connect_timeout = connect_timeout
+        self.closed = False
+        self._loop = loop
+        self._on_request = on_request
+        self._channels: dict[str, Channel] = {}
+        self._lock = threading.Lock()
+        self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def channel(self, address: str) -> Channel:
+        """The channel to an address; made on first use, kept until `close`."""
+        channel = self._channels.get(address)
+        if channel is None:
+            with self._lock:
+                if self.closed:
+                    raise ClientStateError("the client was shut down")
+                channel = self._channels.setdefault(address, Channel(self, self._loop, address))
+        return channel
+
+    def invoke_async(
+        self, address: str, command: RemotingCommand, timeout: float, callback: AnswerCallback
+    ) -> None:
+        """Send a request; the callback gets the answer or an error, on the loop's thread."""
+        command.opaque = next_opaque()
+        self.channel(address).call(command.opaque, encode_frame(command), timeout, callback)
+
+    def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        """Send a request and wait for its answer, whatever its code.
+
+        Raises ConnectError, ConnectionClosed, RequestTimeout, or CodecError.
+        """
+        if self._loop.in_loop:
+            raise ClientStateError("a blocking call on the event loop's thread would never return")
+        done = _thread.allocate_lock()
+        done.acquire()
+        answers: list[RemotingCommand | Exception] = []
+
+        def on_answer(answer: RemotingCommand | Exception) -> None:
+            answers.append(answer)
+            done.release()
+
+        command.opaque = next_opaque()
+        channel = self.channel(address)
+        channel.call(command.opaque, encode_frame(command), timeout, on_answer)
+        # The sweep ends the call; the margin covers a loop that is late.
+        if not done.acquire(timeout=timeout + 5.0):
+            channel.cancel(command.opaque)
+            raise RequestTimeout(f"no answer from {address} within {timeout:.3f} s", address)
+        answer = answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send a request that gets no answer."""
+        command.opaque = next_opaque()
+        command.flag |= FLAG_ONEWAY
+        self.channel(address).send_oneway(command.opaque, encode_frame(command))
+
+    def on_command(self, connection: Connection, command: RemotingCommand) -> None:
+        """Route a received command. Loop thread."""
+        if command.flag & 1:
+            channel = self._channels.get(connection.address)
+            if channel is not None:
+                channel.on_answer(command)
+        else:
+            self._on_request(connection, command)
+
+    def _sweep(self) -> None:
+        if self.closed:
+            return
+        now = time.monotonic()
+        for channel in list(self._channels.values()):
+            channel.sweep(now)
+        self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def close(self) -> None:
+        """Close every connection; calls in flight fail. Does not stop the loop."""
+        with self._lock:
+            self.closed = True
+            channels = list(self._channels.values())
+        for channel in channels:
+            channel.close()
