@@ -197,6 +197,10 @@ int64_t rmf_queue_take(struct rmf_queue *queue, size_t limit, struct rmf_queue_i
         if (!rmf_offset_map_first(&queue->waiting, &offset, &entry)) {
             break;
         }
+        struct rmf_offset_entry replaced;
+        if (rmf_offset_map_remove(&queue->taken, offset, &replaced)) {
+            rmf_owner_drop_message(queue, &replaced); /* put again while taken: the newer one wins */
+        }
         enum rmf_status status = rmf_offset_map_insert(&queue->taken, offset, &entry);
         if (status < 0) {
             return count > 0 ? count : status;

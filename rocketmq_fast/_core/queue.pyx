@@ -143,6 +143,7 @@ cdef class ProcessQueue:
                 Py_DECREF(<object>items[i].owner)
         finally:
             rmf_free(items)
+        self._release()  # a message that was put again while taken gives its batch back
         return messages
 
     def commit(self):

@@ -24,6 +24,8 @@ class Cached(Protocol):
 class ProcessQueue:
     """Messages by offset, with the smallest and the largest at hand.
 
+    An offset that is put while its message is taken replaces that message once both meet.
+
     The dicts are what counts. The two heaps only find the ends: an offset that left the dict stays
     in them until it comes up, or until they are more waste than content.
     """
@@ -42,14 +44,11 @@ class ProcessQueue:
         """Insert; True when an idle queue now has work. An offset held already counts once."""
         for message in messages:
             offset = message.queue_offset
-            old = self._messages.get(offset)
-            if old is None:
+            if offset not in self._messages:
                 self._insert(offset, message)
                 self.count += 1
                 self.size += len(message.body)
                 self._queue_offset_max = max(self._queue_offset_max, offset)
-            else:
-                self._messages[offset] = message
         if self._messages and not self._consuming:
             self._consuming = True
             return True
@@ -60,19 +59,17 @@ class ProcessQueue:
         if not self._messages:
             return -1
         for offset in offsets:
-            message = self._messages.pop(offset, None)
-            if message is not None:
-                self.count -= 1
-                self.size -= len(message.body)
+            self._drop(self._messages.pop(offset, None))
         self._compact()
-        first = self.min_offset
+        first = self._first()
         return self._queue_offset_max + 1 if first is None else first
 
     def take(self, count: int) -> list[Cached]:
         """Hand out up to `count` of the smallest offsets, which stay counted until `commit`."""
         taken: list[Cached] = []
-        while len(taken) < count and (first := self.min_offset) is not None:
+        while len(taken) < count and (first := self._first()) is not None:
             message = self._messages.pop(first)
+            self._drop(self._taken.pop(first, None))
             self._taken[first] = message
             taken.append(message)
         if not taken:
@@ -91,16 +88,16 @@ class ProcessQueue:
 
     def rollback(self) -> None:
         """Put back everything that was taken."""
-        for offset, message in self._taken.items():
-            self._insert(offset, message)
-        self._taken.clear()
+        self.make_consume_again(list(self._taken))
 
     def make_consume_again(self, offsets: Iterable[int]) -> None:
         """Put back some of what was taken."""
         for offset in offsets:
             message = self._taken.pop(offset, None)
-            if message is not None:
+            if message is not None and offset not in self._messages:
                 self._insert(offset, message)
+            else:
+                self._drop(message)
 
     def clear(self) -> None:
         """Forget all messages."""
@@ -111,24 +108,32 @@ class ProcessQueue:
         self._queue_offset_max = self.count = self.size = 0
 
     @property
-    def min_offset(self) -> int | None:
-        """The smallest cached offset."""
-        while self._smallest and self._smallest[0] not in self._messages:
-            heapq.heappop(self._smallest)
-        return self._smallest[0] if self._smallest else None
+    def min_offset(self) -> int:
+        """The smallest cached offset, -1 without one."""
+        first = self._first()
+        return -1 if first is None else first
 
     @property
-    def max_offset(self) -> int | None:
-        """The largest cached offset."""
+    def max_offset(self) -> int:
+        """The largest cached offset, -1 without one."""
         while self._largest and -self._largest[0] not in self._messages:
             heapq.heappop(self._largest)
-        return -self._largest[0] if self._largest else None
+        return -self._largest[0] if self._largest else -1
 
     @property
     def span(self) -> int:
         """Distance between the two ends."""
-        first, last = self.min_offset, self.max_offset
-        return 0 if first is None or last is None else last - first
+        return self.max_offset - self.min_offset
+
+    def _first(self) -> int | None:
+        while self._smallest and self._smallest[0] not in self._messages:
+            heapq.heappop(self._smallest)
+        return self._smallest[0] if self._smallest else None
+
+    def _drop(self, message: Cached | None) -> None:
+        if message is not None:
+            self.count -= 1
+            self.size -= len(message.body)
 
     def _insert(self, offset: int, message: Cached) -> None:
         self._messages[offset] = message
