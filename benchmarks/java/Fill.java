@@ -63,10 +63,7 @@ public final class Fill {
             part.get();
         }
         double seconds = (System.nanoTime() - started) / 1e9;
-        Map<String, Long> ends = new TreeMap<>();
-        for (MessageQueue queue : queues) {
-            ends.put(Tool.queue(queue), producer.maxOffset(queue));
-        }
+        Map<String, Long> ends = settled(queues, count);
         producer.shutdown();
         Map<String, Object> result = new LinkedHashMap<>();
         result.put("count", count);
@@ -75,6 +72,24 @@ public final class Fill {
         result.put("messages_per_second", count / seconds);
         result.put("queues", ends);
         return result;
+    }
+
+    /** The broker indexes what it has stored a little later: wait until all of it can be read. */
+    private Map<String, Long> settled(List<MessageQueue> queues, long count) throws Exception {
+        Map<String, Long> ends = new TreeMap<>();
+        for (int attempt = 0; attempt < 600; attempt++) {
+            long sum = 0;
+            for (MessageQueue queue : queues) {
+                long end = producer.maxOffset(queue);
+                ends.put(Tool.queue(queue), end);
+                sum += end;
+            }
+            if (sum >= count) {
+                break;
+            }
+            TimeUnit.MILLISECONDS.sleep(100);
+        }
+        return ends;
     }
 
     private void load(MessageQueue queue, long from, long to) throws Exception {

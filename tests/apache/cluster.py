@@ -343,7 +343,11 @@ class ApacheCluster:
         self._poll(shown, time.monotonic() + 30.0, f"the route of topic {topic}")
 
     def create_group(self, group: str, **settings: object) -> None:
-        """Create a subscription group on every broker, e.g. ``retryMaxTimes=3``."""
+        """Create a subscription group on every broker, e.g. ``retryMaxTimes=3``.
+
+        Its retry topic is created too. Else the first heartbeat makes it, after the consumer's
+        first rebalance, and a Java consumer sees what it refused only 20 s later.
+        """
         config: dict[str, object] = {
             "groupName": group,
             "consumeEnable": True,
@@ -367,6 +371,7 @@ class ApacheCluster:
                 raise StartError(
                     f"{broker.name} refused group {group}: {answer.code} {answer.remark}"
                 )
+        self.create_topic(f"%RETRY%{group}", queues=1)
 
     def route(self, topic: str) -> dict[str, list[dict[str, object]]] | None:
         """The name server's route of ``topic``, None when it has none."""

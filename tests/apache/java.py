@@ -1,7 +1,7 @@
 """Compiles the Java programs of this repository and runs them.
 
-Programs are single files that print one JSON object as their last line. They are compiled once
-per content against the 4.9.4 jars, into the cache directory.
+Programs are single files that print ``RESULT`` and one JSON object on a line at their end. They
+are compiled once per content against the 4.9.4 jars, into the cache directory.
 """
 
 from __future__ import annotations
@@ -22,6 +22,18 @@ from .process import JVM_ACCESS
 DRIVERS = Path(__file__).resolve().parent.parent / "java"
 CLIENT_VERSION = "4.9.4"
 COMPILE_TIMEOUT_SECONDS = 300
+RESULT_MARK = "RESULT "
+
+# Without it logback writes every level of every library to standard output.
+_LOGBACK = """<?xml version="1.0" encoding="UTF-8"?>
+<configuration>
+  <appender name="ERR" class="ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
+    <encoder><pattern>%d{HH:mm:ss.SSS} %p %t %logger{0} - %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="ERR"/></root>
+</configuration>
+"""
 
 
 class JavaError(Exception):
@@ -78,10 +90,13 @@ def java_command(
     home: Path,
 ) -> list[str]:
     """The command line that runs class ``main``; ``home`` gets the client's logs and offsets."""
+    logback = home / "logback.xml"
+    logback.write_text(_LOGBACK, encoding="utf-8")
     return [
         "java", *JVM_ACCESS, *jvm_options,
         f"-Duser.home={home}", f"-Drocketmq.client.logRoot={home / 'logs'}",
-        "-Drocketmq.client.logLevel=WARN", "-Dfile.encoding=UTF-8",
+        "-Drocketmq.client.logLevel=WARN", f"-Dlogback.configurationFile={logback}",
+        "-Dfile.encoding=UTF-8",
         "-cp", f"{compiled(sources, version)}{os.pathsep}{classpath(version)}", main,
     ]  # fmt: skip
 
@@ -95,7 +110,7 @@ def run_java(
     version: str = CLIENT_VERSION,
     jvm_options: Iterable[str] = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
 ) -> dict[str, Any]:
-    """Run class ``main`` and return the JSON object of its last line.
+    """Run class ``main`` and return the JSON object of its result line.
 
     ``args`` is a list, or a mapping written as key=value. Raises JavaError with the end of the
     output and of the client's log when it fails or takes longer than ``timeout`` seconds.
@@ -126,15 +141,16 @@ def run_java(
                 f"{_said(error.stdout or b'', error.stderr or b'', home)}"
             ) from None
         said = _said(run.stdout, run.stderr, home)
-        lines = run.stdout.decode("utf-8", "replace").strip().splitlines()
+        printed = run.stdout.decode("utf-8", "replace").splitlines()
+        lines = [line for line in printed if line.startswith(RESULT_MARK)]
         if run.returncode != 0 or not lines:
             raise JavaError(f"{main} {' '.join(words)}: exit code {run.returncode}\n{said}")
         try:
-            result = json.loads(lines[-1])
+            result = json.loads(lines[-1].removeprefix(RESULT_MARK))
         except ValueError as error:
             raise JavaError(f"{main} {' '.join(words)}: {error}\n{said}") from error
     if not isinstance(result, dict):
-        raise JavaError(f"{main}: the last line is no JSON object\n{said}")
+        raise JavaError(f"{main}: the result is no JSON object\n{said}")
     return result
 
 

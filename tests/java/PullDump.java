@@ -1,7 +1,9 @@
 import java.io.PrintWriter;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
@@ -12,6 +14,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * The witness: reads every queue of a topic from its minimum to its maximum offset.
  *
  * namesrv topic; group=java_pull_dump tags=* batch=32 output= (a file: one JSON line a message)
+ * count=0 (wait up to 30 s until the topic holds so many: a broker indexes a little later)
  */
 public final class PullDump {
     private PullDump() {
@@ -31,7 +34,11 @@ public final class PullDump {
         Map<String, Integer> tags = new TreeMap<>();
         long total = 0;
         long bytes = 0;
-        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(tool.text("topic"))) {
+        Set<MessageQueue> all = consumer.fetchSubscribeMessageQueues(tool.text("topic"));
+        for (int i = 0; i < 300 && held(consumer, all) < tool.number("count", 0); i++) {
+            TimeUnit.MILLISECONDS.sleep(100);
+        }
+        for (MessageQueue queue : all) {
             long minimum = consumer.minOffset(queue);
             long maximum = consumer.maxOffset(queue);
             long offset = minimum;
@@ -73,5 +80,14 @@ public final class PullDump {
         result.put("queues", queues);
         result.put("tags", tags);
         Tool.finish(result);
+    }
+
+    private static long held(DefaultMQPullConsumer consumer, Set<MessageQueue> queues)
+        throws Exception {
+        long sum = 0;
+        for (MessageQueue queue : queues) {
+            sum += consumer.maxOffset(queue) - consumer.minOffset(queue);
+        }
+        return sum;
     }
 }

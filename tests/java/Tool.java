@@ -10,7 +10,7 @@ import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** What the programs share: arguments as key=value, one JSON line out, bodies and their digest. */
+/** What the programs share: arguments as key=value, one line with the result, bodies and their digest. */
 final class Tool {
     private final Map<String, String> values = new LinkedHashMap<>();
 
@@ -53,9 +53,9 @@ final class Tool {
             SerializerFeature.WriteMapNullValue);
     }
 
-    /** The result goes out as the last line, then the JVM ends with all client threads. */
+    /** The result goes out, then the JVM ends with all client threads. */
     static void finish(Map<String, ?> result) {
-        System.out.println(json(result));
+        System.out.println("RESULT " + json(result));
         System.out.flush();
         System.exit(0);
     }
