@@ -91,7 +91,7 @@ class Channel:
             try:
                 connection.send(frame)
             except RemotingError as error:
-                self._fail(opaque, error)
+                self._loop.call_soon(self._fail, opaque, error)
             return
         with self._lock:
             connection = self._connection

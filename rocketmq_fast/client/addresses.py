@@ -1,0 +1,46 @@
+"""The address that a client tells others about itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+
+_SIOCGIFADDR = 0x8915
+
+
+def _interface_addresses() -> Iterator[str]:
+    """IPv4 addresses of the interfaces that are no bridges; Linux only."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            if os.path.isdir(f"/sys/class/net/{name}/bridge"):
+                continue
+            request = struct.pack("256s", name.encode()[:15])
+            # An interface without an IPv4 address says so with an error.
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+                yield socket.inet_ntoa(answer[20:24])
+
+
+def local_ip() -> str:
+    """Java's choice: the first IPv4 address outside 127/8 and 192.168/16, else the last one.
+
+    Falls back to what the host name resolves to, and to 127.0.0.1.
+    """
+    addresses: list[str] = []
+    if sys.platform == "linux":
+        addresses = list(_interface_addresses())
+    if not addresses:
+        with contextlib.suppress(OSError):
+            found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+            addresses = [str(item[4][0]) for item in found]
+    outside = [a for a in addresses if not a.startswith("127.")]
+    for address in outside:
+        if not address.startswith("192.168."):
+            return address
+    return outside[-1] if outside else "127.0.0.1"

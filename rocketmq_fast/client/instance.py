@@ -1,0 +1,439 @@
+"""The client instance: what all consumers and producers of one client id share.
+
+One event loop with its connections, the route table, the tasks, the rebalance thread. Instances are
+found by client id in a process-wide table and live while somebody uses them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+from rocketmq_fast._core import RemotingCommand, encode_frame
+from rocketmq_fast.client.broker_calls import BrokerCalls
+from rocketmq_fast.client.name_servers import NameServers
+from rocketmq_fast.client.options import ClientOptions
+from rocketmq_fast.client.tasks import PeriodicTasks
+from rocketmq_fast.errors import (
+    BrokerError,
+    BrokerNotFound,
+    CodecError,
+    ConfigError,
+    RemotingError,
+    RocketMQError,
+    TopicRouteNotFound,
+)
+from rocketmq_fast.model import MessageQueue
+from rocketmq_fast.protocol.bodies import (
+    BrokerData,
+    ConsumerData,
+    HeartbeatData,
+    TopicRouteData,
+)
+from rocketmq_fast.protocol.codes import (
+    FLAG_RESPONSE,
+    Perm,
+    RequestCode,
+    ResponseCode,
+)
+from rocketmq_fast.protocol.names import AUTO_CREATE_TOPIC, INNER_PRODUCER_GROUP, RETRY_PREFIX
+from rocketmq_fast.remoting.client import RemotingClient
+from rocketmq_fast.remoting.connection import Connection
+from rocketmq_fast.remoting.loop import EventLoop
+
+logger = logging.getLogger(__name__)
+
+REBALANCE_INTERVAL_SECONDS = 20.0
+_MASTER_ID = 0
+
+
+class ConsumerMember(Protocol):
+    """What the instance needs of a consumer. Called from the instance's threads."""
+
+    @property
+    def group(self) -> str:
+        """Consumer group."""
+
+    def consumer_data(self) -> ConsumerData:
+        """Its part of the heartbeat."""
+
+    def subscribed_topics(self) -> Iterable[str]:
+        """Topics whose routes it needs."""
+
+    def rebalance(self) -> None:
+        """Take and give up queues. Rebalance thread."""
+
+    def persist_offsets(self) -> None:
+        """Begin to store its offsets at the brokers. Event loop."""
+
+
+class ProducerMember(Protocol):
+    """What the instance needs of a producer."""
+
+    @property
+    def group(self) -> str:
+        """Producer group."""
+
+    def publish_topics(self) -> Iterable[str]:
+        """Topics whose routes it needs."""
+
+
+class ClientInstance:
+    """See the module. Methods may be called from any thread; those that ask servers block."""
+
+    def __init__(self, client_id: str, options: ClientOptions) -> None:
+        self.client_id = client_id
+        self.options = options
+        self.loop = EventLoop(f"rocketmq-io-{client_id}")
+        self.remoting = RemotingClient(self.loop, self._on_request)
+        self.name_servers = NameServers(self.remoting, options.namesrv_addr)
+        self.brokers = BrokerCalls(self.remoting, options.api_timeout)
+        self.users = 0
+        self._tasks = PeriodicTasks(f"rocketmq-tasks-{client_id}")
+        self._rebalance_wanted = threading.Event()
+        self._rebalance_thread = threading.Thread(
+            target=self._rebalance_loop, name=f"rocketmq-rebalance-{client_id}", daemon=True
+        )
+        self._stopping = False
+        self._started = False
+        self._lock = threading.Lock()
+        self._consumers: dict[str, ConsumerMember] = {}
+        self._producers: dict[str, ProducerMember] = {}
+        self._routes: dict[str, TopicRouteData] = {}
+        self._broker_table: dict[str, BrokerData] = {}
+        self._broker_versions: dict[str, int] = {}
+        self._heartbeat_lock = threading.Lock()
+
+    # ---------------------------------------------------------------------------- lifecycle
+
+    def start(self) -> None:
+        """Start the threads. Does nothing the second time."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        options = self.options
+        self.loop.start()
+        self._tasks.every(options.poll_name_server_interval / 1000, self.refresh_routes, first=0.01)
+        self._tasks.every(
+            options.heartbeat_broker_interval / 1000, self._clean_and_heartbeat, first=1.0
+        )
+        self._tasks.start()
+        self.loop.call_later(10.0, self._persist_offsets)
+        self._rebalance_thread.start()
+
+    def stop(self) -> None:
+        """End all threads and connections."""
+        self._stopping = True
+        self._rebalance_wanted.set()
+        if self._started:
+            self._tasks.stop()
+            if self._rebalance_thread is not threading.current_thread():
+                self._rebalance_thread.join(5.0)
+        self.remoting.close()
+        self.loop.stop()
+
+    def _persist_offsets(self) -> None:
+        for consumer in list(self._consumers.values()):
+            consumer.persist_offsets()
+        period = self.options.persist_consumer_offset_interval / 1000
+        self.loop.call_later(period, self._persist_offsets)
+
+    # ------------------------------------------------------------------------------ members
+
+    def register_consumer(self, consumer: ConsumerMember) -> None:
+        """Raises ConfigError when the group has a consumer in this instance already."""
+        with self._lock:
+            if consumer.group in self._consumers:
+                raise ConfigError(
+                    f"group {consumer.group!r} has a consumer in client {self.client_id!r} already"
+                )
+            self._consumers[consumer.group] = consumer
+
+    def register_producer(self, producer: ProducerMember) -> None:
+        """Raises ConfigError when the group has a producer in this instance already."""
+        with self._lock:
+            if producer.group in self._producers:
+                raise ConfigError(
+                    f"group {producer.group!r} has a producer in client {self.client_id!r} already"
+                )
+            self._producers[producer.group] = producer
+
+    def unregister_consumer(self, group: str) -> None:
+        """Forget the consumer and tell every broker."""
+        with self._lock:
+            self._consumers.pop(group, None)
+        self._tell_unregistered(consumer=group)
+
+    def unregister_producer(self, group: str) -> None:
+        """Forget the producer and tell every broker."""
+        with self._lock:
+            self._producers.pop(group, None)
+        self._tell_unregistered(producer=group)
+
+    def _tell_unregistered(
+        self, *, consumer: str | None = None, producer: str | None = None
+    ) -> None:
+        for address in self.broker_addresses(with_slaves=True):
+            try:
+                self.brokers.unregister(
+                    address, self.client_id, consumer=consumer, producer=producer
+                )
+            except RocketMQError as error:
+                logger.warning("unregistering at %s: %s", address, error)
+
+    # ------------------------------------------------------------------------------- routes
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """The cached route."""
+        return self._routes.get(topic)
+
+    def update_route(self, topic: str, *, default_queues: int | None = None) -> TopicRouteData:
+        """Fetch a route and keep it.
+
+        With `default_queues`, a topic without a route takes that of the auto-create topic, with at
+        most so many queues: the broker makes the topic at the first send.
+        Raises TopicRouteNotFound, NoNameServer, BrokerError, BodyError.
+        """
+        timeout = self.options.api_timeout
+        try:
+            route = self.name_servers.route(topic, timeout)
+        except TopicRouteNotFound:
+            if default_queues is None:
+                raise
+            route = _template_route(
+                self.name_servers.route(AUTO_CREATE_TOPIC, timeout), default_queues
+            )
+        self._store_route(topic, route)
+        return route
+
+    def _store_route(self, topic: str, route: TopicRouteData) -> None:
+        with self._lock:
+            known = self._routes.get(topic)
+            if known == route:
+                return
+            self._routes[topic] = route
+            for data in route.broker_datas:
+                self._broker_table[data.broker_name] = data
+        logger.info("route of topic %s %s", topic, "changed" if known else "found")
+        if known is not None and known.subscribe_queues(topic) != route.subscribe_queues(topic):
+            self.rebalance_soon()
+
+    def refresh_routes(self) -> None:
+        """Fetch the routes of every topic that a member uses."""
+        with self._lock:
+            topics = {t for c in self._consumers.values() for t in c.subscribed_topics()}
+            topics |= {t for p in self._producers.values() for t in p.publish_topics()}
+        for topic in sorted(topics):
+            if self._stopping:
+                return
+            known = topic in self._routes
+            try:
+                self.update_route(topic)
+            except TopicRouteNotFound as error:
+                if not topic.startswith(RETRY_PREFIX):
+                    logger.warning("%s", error)
+            except (RemotingError, BrokerError, CodecError) as error:
+                logger.warning("route of topic %s was not refreshed: %s", topic, error)
+            else:
+                if not known:
+                    self.rebalance_soon()
+
+    def _clean_and_heartbeat(self) -> None:
+        self._drop_offline_brokers()
+        self.heartbeat()
+
+    def _drop_offline_brokers(self) -> None:
+        """Forget brokers that no route names any more."""
+        with self._lock:
+            live = {
+                data.broker_name: data
+                for route in self._routes.values()
+                for data in route.broker_datas
+            }
+            for name in [name for name in self._broker_table if name not in live]:
+                logger.info("broker %s is in no route any more", name)
+                del self._broker_table[name]
+
+    # ------------------------------------------------------------------------------ brokers
+
+    def broker_addresses(self, *, with_slaves: bool) -> list[str]:
+        """Addresses of all known brokers."""
+        with self._lock:
+            table = list(self._broker_table.values())
+        return [
+            address
+            for data in table
+            for broker_id, address in sorted(data.broker_addrs.items())
+            if with_slaves or broker_id == _MASTER_ID
+        ]
+
+    def broker_address(
+        self, name: str, broker_id: int = _MASTER_ID, *, only_this: bool = False
+    ) -> tuple[str, bool]:
+        """(address, whether it is a slave) of a broker name; the wanted id, or else any other.
+
+        Raises BrokerNotFound.
+        """
+        data = self._broker_table.get(name)
+        if data is not None and data.broker_addrs:
+            ids = [broker_id] if only_this else [broker_id, broker_id + 1, *data.broker_addrs]
+            for candidate in ids:
+                address = data.broker_addrs.get(candidate)
+                if address is not None:
+                    return address, candidate != _MASTER_ID
+        raise BrokerNotFound(f"no address of broker {name!r} (id {broker_id}) in any route")
+
+    def master_of(self, queue: MessageQueue) -> str:
+        """Address of the queue's master; refreshes the route once.
+
+        Raises BrokerNotFound, or what update_route raises.
+        """
+        try:
+            return self.broker_address(queue.broker_name, only_this=True)[0]
+        except BrokerNotFound:
+            self.update_route(queue.topic)
+        return self.broker_address(queue.broker_name)[0]
+
+    def any_broker_of(self, topic: str) -> str:
+        """A random broker that hosts the topic, a master if there is one.
+
+        Raises TopicRouteNotFound, or what update_route raises.
+        """
+        route = self._routes.get(topic) or self.update_route(topic)
+        datas = [data for data in route.broker_datas if data.broker_addrs]
+        if not datas:
+            raise TopicRouteNotFound(topic, f"the route of topic {topic!r} names no broker")
+        data = random.choice(datas)
+        return data.master or next(iter(data.broker_addrs.values()))
+
+    # ---------------------------------------------------------------------------- heartbeat
+
+    def heartbeat(self) -> None:
+        """Tell every broker about all members. Failures are logged."""
+        with self._heartbeat_lock:
+            with self._lock:
+                consumers = list(self._consumers.values())
+                producers = list(self._producers)
+            if not consumers and not producers:
+                return
+            data = HeartbeatData(
+                self.client_id,
+                tuple(sorted({*producers, INNER_PRODUCER_GROUP})),
+                tuple(consumer.consumer_data() for consumer in consumers),
+            )
+            for address in self.broker_addresses(with_slaves=bool(consumers)):
+                if self._stopping:
+                    return
+                try:
+                    self._broker_versions[address] = self.brokers.heartbeat(address, data)
+                except RocketMQError as error:
+                    logger.warning("heartbeat to %s: %s", address, error)
+
+    def broker_version(self, address: str) -> int:
+        """Version ordinal from the last heartbeat, 0 when unknown."""
+        return self._broker_versions.get(address, 0)
+
+    # ---------------------------------------------------------------------------- rebalance
+
+    def rebalance_soon(self) -> None:
+        """Have the rebalance thread run now. Wake-ups while it is busy become one more round."""
+        self._rebalance_wanted.set()
+
+    def _rebalance_loop(self) -> None:
+        while not self._stopping:
+            self._rebalance_wanted.wait(REBALANCE_INTERVAL_SECONDS)
+            self._rebalance_wanted.clear()
+            for consumer in list(self._consumers.values()):
+                if self._stopping:
+                    return
+                try:
+                    consumer.rebalance()
+                except Exception:
+                    logger.exception("rebalance of group %s failed", consumer.group)
+
+    # ------------------------------------------------------------------------------ inbound
+
+    def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
+        """A request from a broker. Event loop, so it only sets flags."""
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            logger.info("members of group %s changed", command.ext_fields.get("consumerGroup"))
+            self.rebalance_soon()
+            return
+        if command.is_oneway:
+            logger.info("request %d from %s is not supported", command.code, connection.address)
+            return
+        answer = RemotingCommand(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            opaque=command.opaque,
+            flag=FLAG_RESPONSE,
+            remark=f"request code {command.code} is not supported by this client",
+        )
+        connection.send(encode_frame(answer))
+
+
+def _template_route(route: TopicRouteData, queues: int) -> TopicRouteData:
+    """The auto-create topic's route as a new topic will get it."""
+    return TopicRouteData(
+        tuple(
+            type(data)(
+                data.broker_name,
+                min(queues, data.read_queue_nums),
+                min(queues, data.read_queue_nums),
+                data.perm & ~Perm.INHERIT,
+                data.topic_sys_flag,
+            )
+            for data in route.queue_datas
+        ),
+        route.broker_datas,
+    )
+
+
+# ------------------------------------------------------------------------------- the table
+
+_instances: dict[str, ClientInstance] = {}
+_instances_lock = threading.Lock()
+
+
+def unique_instance_name() -> str:
+    """What "DEFAULT" turns into for a client that shall not share: pid#nanoseconds."""
+    return f"{os.getpid()}#{time.time_ns()}"
+
+
+def acquire_instance(
+    client_id: str,
+    options: ClientOptions,
+) -> ClientInstance:
+    """The instance of a client id, made and started if need be. Pair with release_instance.
+
+    Raises ConfigError when it exists with other name servers.
+    """
+    with _instances_lock:
+        instance = _instances.get(client_id)
+        if instance is None:
+            instance = ClientInstance(client_id, options)
+            _instances[client_id] = instance
+        elif set(instance.options.namesrv_addr) != set(options.namesrv_addr):
+            raise ConfigError(
+                f"client {client_id!r} uses the name servers {instance.options.namesrv_addr}, "
+                f"not {options.namesrv_addr}; give another instance_name"
+            )
+        instance.users += 1
+        instance.start()
+        return instance
+
+
+def release_instance(instance: ClientInstance) -> None:
+    """Give up one use; the last one stops the instance."""
+    with _instances_lock:
+        instance.users -= 1
+        last = instance.users == 0
+        if last:
+            _instances.pop(instance.client_id, None)
+    if last:
+        instance.stop()

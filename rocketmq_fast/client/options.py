@@ -1,0 +1,123 @@
+"""Options: the Java property names in snake_case, checked when they are given."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Self
+
+from rocketmq_fast.client.addresses import local_ip
+from rocketmq_fast.errors import ConfigError
+from rocketmq_fast.remoting.client import parse_address
+
+
+def name_server_list(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Addresses of "a:1;b:2", "a:1,b:2" or a list; the environment's NAMESRV_ADDR for None.
+
+    Raises ConfigError.
+    """
+    if value is None:
+        value = os.environ.get("NAMESRV_ADDR", "")
+    items = value.replace(",", ";").split(";") if isinstance(value, str) else list(value)
+    addresses = []
+    for item in items:
+        address = item.strip()
+        if not address:
+            continue
+        parse_address(address)
+        if address not in addresses:
+            addresses.append(address)
+    if not addresses:
+        raise ConfigError("namesrv_addr is not set, and neither is the environment's NAMESRV_ADDR")
+    return tuple(addresses)
+
+
+def milliseconds(name: str, value: object) -> int:
+    """A time option: int or float of milliseconds, or a timedelta. Raises ConfigError."""
+    if isinstance(value, timedelta):
+        return round(value.total_seconds() * 1000)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(f"{name} is {value!r}, not milliseconds or a timedelta")
+    return int(value)
+
+
+def check_range(name: str, value: object, low: int, high: int, also: int | None = None) -> int:
+    """An integer option within bounds. Raises ConfigError that names all three."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name} is {value!r}, not an integer")
+    if value != also and not low <= value <= high:
+        extra = f" or {also}" if also is not None else ""
+        raise ConfigError(f"{name} is {value}; it must be {low} to {high}{extra}")
+    return value
+
+
+def reject_unknown(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise TypeError for an option that does not exist, naming the nearest that does."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1, 0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{what} has no option {name!r}{hint}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """What producers, consumers and admins share. Times are milliseconds.
+
+    namesrv_addr: "host:port;host:port", a list, or None for the environment's NAMESRV_ADDR.
+    client_ip: the address part of the client id; found out when None.
+    instance_name: "DEFAULT" becomes unique per client, any other name is shared by all clients that
+        give it: they use one client instance with one connection per broker.
+    """
+
+    namesrv_addr: Any = None
+    client_ip: str | None = None
+    instance_name: str = "DEFAULT"
+    unit_name: str | None = None
+    poll_name_server_interval: Any = 30_000
+    heartbeat_broker_interval: Any = 30_000
+    persist_consumer_offset_interval: Any = 5_000
+    pull_time_delay_millis_when_exception: Any = 1_000
+    mq_client_api_timeout: Any = 3_000
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """All option names."""
+        return [item.name for item in fields(cls)]
+
+    @classmethod
+    def of(cls, what: str, given: Mapping[str, Any]) -> Self:
+        """Build and check. Raises TypeError for an unknown name, ConfigError for a bad value."""
+        reject_unknown(what, given, cls.names())
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "namesrv_addr", name_server_list(self.namesrv_addr))
+        if self.client_ip is None:
+            object.__setattr__(self, "client_ip", local_ip())
+        for name in (
+            "poll_name_server_interval",
+            "heartbeat_broker_interval",
+            "persist_consumer_offset_interval",
+            "mq_client_api_timeout",
+        ):
+            self._milliseconds(name, 1)
+        self._milliseconds("pull_time_delay_millis_when_exception", 0)
+
+    def _milliseconds(self, name: str, low: int, high: int = 2**31 - 1) -> None:
+        value = milliseconds(name, getattr(self, name))
+        object.__setattr__(self, name, check_range(name, value, low, high))
+
+    def client_id(self, instance_name: str) -> str:
+        """ip@instance[@unit]."""
+        unit = f"@{self.unit_name}" if self.unit_name else ""
+        return f"{self.client_ip}@{instance_name}{unit}"
+
+    @property
+    def api_timeout(self) -> float:
+        """mq_client_api_timeout in seconds."""
+        return float(self.mq_client_api_timeout) / 1000
