@@ -156,10 +156,17 @@ enum rmf_status rmf_queue_put(struct rmf_queue *queue, void *object,
     return RMF_OK;
 }
 
+/* Offsets come from the wire: one at the end of the range has no successor. */
+static int64_t rmf_offset_after(int64_t offset) {
+    return offset == INT64_MAX ? offset : offset + 1;
+}
+
 static int64_t rmf_queue_after_removal(const struct rmf_queue *queue) {
     int64_t first;
     struct rmf_offset_entry entry;
-    return rmf_offset_map_first(&queue->waiting, &first, &entry) ? first : queue->largest + 1;
+    return rmf_offset_map_first(&queue->waiting, &first, &entry)
+               ? first
+               : rmf_offset_after(queue->largest);
 }
 
 int64_t rmf_queue_remove(struct rmf_queue *queue, const int64_t *offsets, size_t count) {
@@ -234,7 +241,7 @@ int64_t rmf_queue_commit(struct rmf_queue *queue) {
         return RMF_QUEUE_NO_OFFSET;
     }
     rmf_queue_drop_all(queue, &queue->taken);
-    return last + 1;
+    return rmf_offset_after(last);
 }
 
 /* A taken message whose offset was put again meanwhile is dropped in favour of the waiting one. */
@@ -314,7 +321,8 @@ static int64_t rmf_map_max(const struct rmf_offset_map *map) {
 }
 
 int64_t rmf_queue_span(const struct rmf_queue *queue) {
-    return rmf_map_max(&queue->waiting) - rmf_map_min(&queue->waiting);
+    uint64_t span = (uint64_t)rmf_map_max(&queue->waiting) - (uint64_t)rmf_map_min(&queue->waiting);
+    return span > INT64_MAX ? INT64_MAX : (int64_t)span;
 }
 
 int64_t rmf_queue_min_offset(const struct rmf_queue *queue) { return rmf_map_min(&queue->waiting); }

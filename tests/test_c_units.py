@@ -14,7 +14,13 @@ ITERATIONS = 4000
 SEED = 20240501
 
 # Which program tests a unit, where its name does not say so.
-TESTED_BY = {"utf8": "tags", "json": "header"}
+TESTED_BY = {
+    "utf8": "tags",
+    "json": "header",
+    "arrow": "columns",
+    "entries": "columns",
+    "host_text": "columns",
+}
 
 
 @pytest.mark.parametrize("source", c_build.test_sources(), ids=lambda source: source.stem)
@@ -66,7 +72,10 @@ PLANTED = {
     "a leak": 'CHECK(exact_copy("abc", 3)[n] != 0);',
     "signed overflow": "int v = INT32_MAX; CHECK(v + n != 5);",
     "a wrong shift": "CHECK((1 << (31 + n)) != 5);",
-    "a null copy": "uint8_t b[1]; const uint8_t *volatile from = NULL; memcpy(b, from, (size_t)n - 1); CHECK(n == 1);",
+    "a null copy": (
+        "uint8_t b[1]; const uint8_t *volatile from = NULL;"
+        " memcpy(b, from, (size_t)n - 1); CHECK(n == 1);"
+    ),
     "a block that is not freed": "CHECK(rmf_alloc((size_t)n) != NULL);",
 }
 
