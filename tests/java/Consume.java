@@ -124,7 +124,7 @@ public final class Consume {
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
     }
 
-    private boolean refuses() {
+    private synchronized boolean refuses() {
         if (refusals.get() >= tool.number("fail", 0)) {
             return false;
         }
