@@ -4,8 +4,9 @@ Plain library: nothing here knows a test framework.
 """
 
 from .artifacts import VERSIONS, ArtifactError, cache_root, classpath, jars
-from .cluster import RAISED_LIMITS, SHORT_DELAYS, ApacheCluster
+from .cluster import ApacheCluster
 from .process import StartError
+from .settings import RAISED_LIMITS, SHORT_DELAYS
 
 __all__ = [
     "RAISED_LIMITS",

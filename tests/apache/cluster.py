@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import json
 import os
-import random
 import shutil
 import socket
 import tempfile
@@ -20,46 +19,12 @@ from typing import Self
 from . import wire
 from .artifacts import classpath, jars, say
 from .process import JVM_ACCESS, JvmProcess, StartError, Watchdog
+from .settings import LOGBACK, TEST_BROKER, free_port
 
 START_TIMEOUT = 90.0
 CLUSTER_NAME = "DefaultCluster"
 AUTO_CREATE_TEMPLATE = "TBW102"
 
-# A default broker hands out 32 messages or 256 KiB a pull; with these it follows the client.
-RAISED_LIMITS: dict[str, str] = {
-    "maxTransferCountOnMessageInMemory": "2048",
-    "maxTransferBytesOnMessageInMemory": "4194304",
-    "maxTransferCountOnMessageInDisk": "2048",
-    "maxTransferBytesOnMessageInDisk": "4194304",
-}
-
-# All 18 levels, short: 16 retries take about half a minute instead of 4 h 45 min.
-SHORT_DELAYS: dict[str, str] = {
-    "messageDelayLevel": "1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s",
-}
-
-# Small files and patience with a busy machine; throughput runs keep the broker's own values.
-_TEST_BROKER: dict[str, str] = {
-    "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
-    "maxHashSlotNum": "50000",
-    "maxIndexNum": "200000",
-    "waitTimeMillsInSendQueue": "5000",
-    "osPageCacheBusyTimeOutMills": "10000",
-    "registerNameServerPeriod": "10000",
-}
-
-_LOGBACK = """<?xml version="1.0" encoding="UTF-8"?>
-<configuration>
-  <appender name="FILE" class="ch.qos.logback.core.FileAppender">
-    <file>{path}</file>
-    <encoder><pattern>%d{{HH:mm:ss.SSS}} %p %t %logger{{0}} - %m%n</pattern></encoder>
-  </appender>
-  <root level="{level}"><appender-ref ref="FILE"/></root>
-</configuration>
-"""
-
-# Below the range that the kernel hands out to connecting sockets.
-_PORTS = range(12000, 32000)
 _open_clusters: weakref.WeakSet[ApacheCluster] = weakref.WeakSet()
 
 
@@ -69,26 +34,6 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("0.0.0.0", port))  # noqa: S104 - the brokers bind every interface
-        except OSError:
-            return False
-    return True
-
-
-def free_port(around: tuple[int, ...] = (0,)) -> int:
-    """A port such that ``port + n`` is free for every ``n`` of ``around``."""
-    generator = random.SystemRandom()
-    for _ in range(1000):
-        port = generator.choice(_PORTS)
-        if all(_is_free(port + offset) for offset in around):
-            return port
-    raise StartError("no free ports found on this machine")
 
 
 class _Broker:
@@ -455,7 +400,7 @@ class ApacheCluster:
             "autoCreateTopicEnable": "true",
             "diskMaxUsedSpaceRatio": "98",
             **self._only_5x({"bindAddress": "127.0.0.1"}),
-            **(_TEST_BROKER if self.fast_start else {}),
+            **(TEST_BROKER if self.fast_start else {}),
             **self._broker_properties,
         }
         if self.fast_start:
@@ -486,7 +431,7 @@ class ApacheCluster:
         (home / "conf").mkdir(parents=True, exist_ok=True)
         logs = home / "logs"
         for kind in ("namesrv", "broker"):
-            text = _LOGBACK.format(path=logs / f"{kind}.log", level="WARN")
+            text = LOGBACK.format(path=logs / f"{kind}.log", level="WARN")
             (home / "conf" / f"logback_{kind}.xml").write_text(text, encoding="utf-8")
         configuration = home / "conf" / f"{name}.conf"
         lines = [f"{key}={value}" for key, value in properties.items()]
