@@ -21,6 +21,7 @@ from rocketmq_fast.embedded.requests import (
     json_body,
     text,
 )
+from rocketmq_fast.embedded.store import SCHEDULE_TOPIC
 from rocketmq_fast.embedded.topics import SYSTEM_TOPICS, TopicConfig, check_topic_name
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 
@@ -107,7 +108,9 @@ class AdminService:
 
     def system_topics(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         """List the broker's own topics."""
-        names = sorted(name for name in SYSTEM_TOPICS)
+        config = self._state.config
+        own = {config.cluster_name, config.broker_name, f"{config.cluster_name}_REPLY_TOPIC"}
+        names = sorted(SYSTEM_TOPICS | own)
         return answer(request, ResponseCode.SUCCESS, None, dump({"topicList": names}))
 
     def create_group(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -191,6 +194,9 @@ class AdminService:
             "pullThreadPoolQueueHeadWaitTimeMills": "0",
             "pageCacheLockTimeMills": "0",
         }
+        for level, offset in self._schedule.offsets.items():
+            last = store.max_offset(SCHEDULE_TOPIC, level - 1)
+            table[f"scheduleMessageOffset_{level}"] = f"{offset},{last}"
         return answer(request, ResponseCode.SUCCESS, None, dump({"table": table}))
 
     # -------------------------------------------------------------------------- offsets

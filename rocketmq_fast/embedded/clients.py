@@ -55,7 +55,7 @@ class ClientService:
         """Enter the groups of a client; a consumer group gets its retry topic."""
         body = json_body(request)
         client_id = body.get("clientID")
-        if not isinstance(client_id, str) or not client_id:
+        if not isinstance(client_id, str):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the heartbeat names no clientID")
         member = Member(client_id, request.language, request.version, time.monotonic())
         for value in items_of(body, "consumerDataSet"):
@@ -81,7 +81,6 @@ class ClientService:
     def unregister(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """Take a client out of its groups."""
         fields = request.ext_fields
-        text(fields, "clientID")
         self._state.members.unregister(
             peer, fields.get("producerGroup"), fields.get("consumerGroup")
         )
@@ -96,8 +95,6 @@ class ClientService:
 
     def check_config(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         """Tell whether a subscription can be served."""
-        if not len(request.body_view()):
-            return answer(request)
         subscription = json_body(request).get("subscriptionData")
         if not isinstance(subscription, dict):
             return answer(request)

@@ -128,6 +128,21 @@ class CommitLog:
         except OSError as error:
             raise StoreError(f"commit log segment {start}: {error.strerror}") from error
 
+    def read_all(self, position: int, size: int) -> bytes:
+        """Return exactly size bytes, from as many segments as they lie in. Raises StoreError."""
+        data = self.read(position, size)
+        if len(data) == size:
+            return data
+        parts = [data]
+        done = len(data)
+        while done < size and data:
+            data = self.read(position + done, size - done)
+            parts.append(data)
+            done += len(data)
+        if done < size:
+            raise StoreError(f"the log ends {size - done} bytes too early at {position + done}")
+        return b"".join(parts)
+
     def truncate(self, end: int) -> None:
         """Drop everything from a position on."""
         while self._starts and self._starts[-1] >= end and len(self._starts) > 1:

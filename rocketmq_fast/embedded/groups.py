@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_GROUP_LENGTH = 255
+# Groups that every broker has, for tools.
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class GroupTable:
         self._path = path
         self._auto_create = auto_create
         self._durable = durable
-        self._groups: dict[str, GroupConfig] = {}
+        self._groups = {name: GroupConfig(name) for name in SYSTEM_GROUPS}
         saved = load_json(path) or {}
         for value in (saved.get("subscriptionGroupTable") or {}).values():
             config = GroupConfig.from_json(value)

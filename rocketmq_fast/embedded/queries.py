@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_fast._core.stored import find_key
@@ -230,28 +231,36 @@ class QueryService:
         for queue_id in range(config.write_queue_nums):
             queue = state.store.find_queue(config.name, queue_id)
             oldest = newest = consumed = -1
+            behind = 0
             if queue is not None and queue.min_offset < queue.max_offset:
                 oldest = state.store.store_time(queue, queue.min_offset)
                 newest = state.store.store_time(queue, queue.max_offset - 1)
                 offset = state.offsets.query(group, config.name, queue_id)
-                consumed = oldest
+                consumed = oldest if offset <= 0 else -1
                 if queue.min_offset < offset <= queue.max_offset:
                     consumed = state.store.store_time(queue, offset - 1)
-            behind = max(newest - consumed, 0)
-            spans.append(
-                {
-                    "consumeTimeStamp": consumed,
-                    "delayTime": behind,
-                    "maxTimeStamp": newest,
-                    "messageQueue": {
-                        "brokerName": state.config.broker_name,
-                        "queueId": queue_id,
-                        "topic": config.name,
-                    },
-                    "minTimeStamp": oldest,
-                }
-            )
+                if offset < queue.max_offset:
+                    first_left = max(offset, queue.min_offset)
+                    behind = state.store.clock() - state.store.store_time(queue, first_left)
+            span: dict[str, Any] = {
+                "delayTime": behind,
+                "messageQueue": {
+                    "brokerName": state.config.broker_name,
+                    "queueId": queue_id,
+                    "topic": config.name,
+                },
+            }
+            for name, stamp in (("min", oldest), ("max", newest), ("consume", consumed)):
+                span[f"{name}TimeStamp"] = stamp
+                span[f"{name}TimeStampStr"] = _readable(stamp)
+            spans.append(span)
         return answer(request, ResponseCode.SUCCESS, None, dump({"consumeTimeSpanSet": spans}))
+
+
+def _readable(stamp_ms: int) -> str:
+    """Return a time as Java's tools print it, in local time."""
+    moment = time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(stamp_ms // 1000))
+    return f"{moment}:{stamp_ms % 1000:03d}"
 
 
 class KeySearch:

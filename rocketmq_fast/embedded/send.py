@@ -163,9 +163,8 @@ class SendService:
         self, peer: Peer, topic: str, queue_id: int, body: memoryview, properties: str | None,
         sys_flag: int, born: int, reconsume_times: int,
     ) -> tuple[int, Appended, bool]:  # fmt: skip
-        if topic.startswith(RETRY_PREFIX):
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL,
-                          f"batch request does not support retry group {topic}")
+        if not len(body):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"a batch for topic {topic} is empty")
         table = parse_properties(properties)
         if sys_flag & _TRANSACTION or int(table.get("DELAY", "0") or 0) > 0:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL,

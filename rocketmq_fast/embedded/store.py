@@ -128,7 +128,11 @@ class MessageStore:
         Messages of topics that do not exist any more stay unindexed. Raises StoreError.
         """
         position = self.log.start
-        saved = load_json(self.root / "checkpoint")
+        try:
+            saved = load_json(self.root / "checkpoint")
+        except StoreError as error:
+            log.warning("store %s: %s", self.root, error)
+            saved = None
         if saved is not None and self._load_queues(saved, topic_exists):
             position = max(int(saved["position"]), self.log.start)
         elif self.log.end > self.log.start:
@@ -383,11 +387,11 @@ class MessageStore:
         """Read runs of the log as one piece: a wide read is cheaper than many small ones."""
         first = runs[0][0]
         if len(runs) == 1:
-            return self.log.read(first, size)
+            return self.log.read_all(first, size)
         last = runs[-1][0] + runs[-1][1]
         if last - first <= max(_SPAN_BYTES, 4 * size) and last <= self.log.segment_end(first):
             return gather(self.log.read(first, last - first), first, runs)
-        return b"".join([self.log.read(position, length) for position, length in runs])
+        return b"".join([self.log.read_all(position, length) for position, length in runs])
 
     def message_at(self, position: int) -> bytes:
         """Return the record at a position. Raises StoreError when there is none."""
