@@ -73,6 +73,11 @@ def engine() -> Engine:
         )
         if done.returncode == 0:
             return Engine("libFuzzer", clang)
+    return driver()
+
+
+def driver() -> Engine:
+    """The driver of this project, with whatever compiler there is."""
     return Engine("gcc-driver", gcc())
 
 
@@ -117,12 +122,11 @@ def build_test(source: Path) -> Path:
 
 def build_fuzzer(target: str) -> Path:
     """A fuzz program for the engine at hand."""
-    return build_fuzzer_from(FUZZ / f"fuzz_{target}.c")
+    return build_fuzzer_from(FUZZ / f"fuzz_{target}.c", engine())
 
 
-def build_fuzzer_from(entry: Path) -> Path:
+def build_fuzzer_from(entry: Path, found: Engine) -> Path:
     """A fuzz program from a source file."""
-    found = engine()
     if found.name == "libFuzzer":
         flags = ("-fsanitize=fuzzer-no-link,address,undefined", "-fno-sanitize-recover=all")
         objects = _objects(found.compiler, [*library_sources(), entry], flags)

@@ -105,14 +105,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 """
 
 
-@pytest.mark.skipif(ENGINE != "gcc-driver", reason="checks the driver that is used without clang")
 def test_the_driver_finds_a_planted_fault_and_keeps_its_input(tmp_path: Path) -> None:
     entry = tmp_path / "fuzz_planted.c"
     entry.write_text(FUZZ_PLANTED, encoding="utf-8")
     seeds = tmp_path / "seeds"
     seeds.mkdir()
     (seeds / "seed").write_bytes(b"fxxxxx")
-    program = c_build.build_fuzzer_from(entry)
+    program = c_build.build_fuzzer_from(entry, c_build.driver())
     crash = tmp_path / "crash"
     done = c_build.run(
         program, str(seeds), "--iterations", "2000000", "--crash", str(crash), timeout=120
