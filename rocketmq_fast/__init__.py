@@ -1,1 +1,64 @@
 """RocketMQ push consumer for Python and Spark on a native core."""
+
+from rocketmq_fast._core import (
+    MessageBatch,
+    MessageExt,
+    ProcessQueue,
+    RemotingCommand,
+    TagFilter,
+    decode_frame,
+    decode_messages,
+    encode_frame,
+)
+from rocketmq_fast._version import __version__
+from rocketmq_fast.consumer.push import PushConsumer
+from rocketmq_fast.consumer.strategies import allocate_average, allocate_average_by_circle
+from rocketmq_fast.consumer.subscription import Sql
+from rocketmq_fast.errors import (
+    BrokerError,
+    ClientStateError,
+    CodecError,
+    ConfigError,
+    RemotingError,
+    RocketMQError,
+)
+from rocketmq_fast.model import (
+    ConsumeFromWhere,
+    ConsumeStatus,
+    Message,
+    MessageModel,
+    MessageQueue,
+    OrderlyStatus,
+    SendResult,
+    SendStatus,
+)
+
+__all__ = [
+    "BrokerError",
+    "ClientStateError",
+    "CodecError",
+    "ConfigError",
+    "ConsumeFromWhere",
+    "ConsumeStatus",
+    "Message",
+    "MessageBatch",
+    "MessageExt",
+    "MessageModel",
+    "MessageQueue",
+    "OrderlyStatus",
+    "ProcessQueue",
+    "PushConsumer",
+    "RemotingCommand",
+    "RemotingError",
+    "RocketMQError",
+    "SendResult",
+    "SendStatus",
+    "Sql",
+    "TagFilter",
+    "__version__",
+    "allocate_average",
+    "allocate_average_by_circle",
+    "decode_frame",
+    "decode_messages",
+    "encode_frame",
+]

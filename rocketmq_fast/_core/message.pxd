@@ -14,6 +14,7 @@ cdef class MessageBatch:
     cdef size_t _capacity
     cdef size_t _special
     cdef list _bodies
+    cdef dict _retried
     cdef readonly list errors
     cdef public object broker_name
     cdef public long long min_offset

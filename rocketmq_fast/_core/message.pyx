@@ -328,6 +328,15 @@ cdef class MessageBatch:
         """Java hash of each tag, 0 without one."""
         return self._column(COLUMN_TAG_CODE)
 
+    def count_reconsume(self, size_t index):
+        """Count one more failed try of a message, where the broker does not count it."""
+        if index >= self._count:
+            raise IndexError(f"message {index} of a batch of {self._count}")
+        if self._retried is None:
+            self._retried = {}
+        position = <size_t>(&self._messages[index])
+        self._retried[position] = self._retried.get(position, 0) + 1
+
     @property
     def body_bytes(self):
         """Sum of the body sizes."""
@@ -520,8 +529,11 @@ cdef class MessageExt:
 
     @property
     def reconsume_times(self):
-        """How often the message was sent back for a retry."""
-        return rmf_message_reconsume_times(self._m)
+        """How often the message was sent back, or tried again here because that failed."""
+        cdef int times = rmf_message_reconsume_times(self._m)
+        if self._batch._retried is not None:
+            times += self._batch._retried.get(<size_t>self._m, 0)
+        return times
 
     @property
     def prepared_transaction_offset(self):

@@ -148,15 +148,38 @@ class BrokerCalls:
         origin_topic: str,
     ) -> None:
         """Have the broker copy a message to the group's retry topic."""
+        self.send_back(
+            address,
+            group,
+            message.commit_log_offset,
+            delay_level,
+            max_reconsume_times,
+            origin_topic=origin_topic,
+            origin_msg_id=message.msg_id,
+        )
+
+    def send_back(
+        self,
+        address: str,
+        group: str,
+        commit_log_offset: int,
+        delay_level: int,
+        max_reconsume_times: int,
+        *,
+        origin_topic: str,
+        origin_msg_id: str | None = None,
+    ) -> None:
+        """As send_message_back, by log position alone."""
         fields = {
-            "offset": str(message.commit_log_offset),
+            "offset": str(commit_log_offset),
             "group": group,
             "delayLevel": str(delay_level),
-            "originMsgId": message.msg_id,
             "originTopic": origin_topic,
             "unitMode": "false",
             "maxReconsumeTimes": str(max_reconsume_times),
         }
+        if origin_msg_id is not None:
+            fields["originMsgId"] = origin_msg_id
         command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
         self._invoke(address, command, SEND_BACK_TIMEOUT)
 

@@ -99,6 +99,7 @@ class ClientInstance:
         self._rebalance_thread = threading.Thread(
             target=self._rebalance_loop, name=f"rocketmq-rebalance-{client_id}", daemon=True
         )
+        self._heartbeat_wanted = False
         self._stopping = False
         self._started = False
         self._lock = threading.Lock()
@@ -335,6 +336,11 @@ class ClientInstance:
                 except RocketMQError as error:
                     logger.warning("heartbeat to %s: %s", address, error)
 
+    def heartbeat_soon(self) -> None:
+        """Have the rebalance thread send a heartbeat before its next round. Any thread."""
+        self._heartbeat_wanted = True
+        self._rebalance_wanted.set()
+
     def broker_version(self, address: str) -> int:
         """Version ordinal from the last heartbeat, 0 when unknown."""
         return self._broker_versions.get(address, 0)
@@ -349,6 +355,9 @@ class ClientInstance:
         while not self._stopping:
             self._rebalance_wanted.wait(REBALANCE_INTERVAL_SECONDS)
             self._rebalance_wanted.clear()
+            if self._heartbeat_wanted:
+                self._heartbeat_wanted = False
+                self.heartbeat()
             for consumer in list(self._consumers.values()):
                 if self._stopping:
                     return

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class PeriodicTasks:
-    """Runs callables at fixed intervals, one after another. An error is logged and changes nothing."""
+    """Runs callables at fixed intervals, one after another. An error is logged, no more."""
 
     def __init__(self, name: str) -> None:
         self._condition = threading.Condition()

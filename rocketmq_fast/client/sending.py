@@ -1,0 +1,137 @@
+"""The wire form of a send: for producers, and for consumers that return a message by sending it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from rocketmq_fast._core import MessageExt, RemotingCommand, UniqueIdGenerator, encode_properties
+from rocketmq_fast.client.addresses import local_ip
+from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.errors import BrokerError, HeaderError
+from rocketmq_fast.model import MessageQueue, SendResult, SendStatus
+from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
+from rocketmq_fast.protocol.names import AUTO_CREATE_TOPIC, INNER_PRODUCER_GROUP, retry_topic
+
+SEND_TIMEOUT = 3.0
+DEFAULT_TOPIC_QUEUE_NUMS = 4
+
+_STATUS = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+# Properties that stand in the header of a send to a retry topic instead (DefaultMQProducerImpl).
+_RECONSUME_TIME = "RECONSUME_TIME"
+_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+_FIRST_RETRY_LEVEL = 3
+
+_ids: UniqueIdGenerator | None = None
+
+
+def create_unique_id() -> str:
+    """A message id that no other message has. Any thread."""
+    global _ids
+    if _ids is None:
+        _ids = UniqueIdGenerator(bytes(int(part) for part in local_ip().split(".")))
+    return _ids.create()
+
+
+def _forget_ids() -> None:
+    """A forked child must not go on with its parent's ids."""
+    global _ids
+    _ids = None
+
+
+def send_command(
+    group: str,
+    queue: MessageQueue,
+    body: bytes,
+    properties: Mapping[str, str],
+    *,
+    flag: int = 0,
+    sys_flag: int = 0,
+    batch: bool = False,
+    default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUE_NUMS,
+) -> RemotingCommand:
+    """Request 310, or 320 for a batch, with its one-letter fields.
+
+    Raises MessageEncodeError for properties that cannot be written.
+    """
+    table = dict(properties)
+    reconsume_times = table.pop(_RECONSUME_TIME, "0")
+    max_reconsume_times = table.pop(_MAX_RECONSUME_TIMES, None)
+    fields = {
+        "a": group,
+        "b": queue.topic,
+        "c": AUTO_CREATE_TOPIC,
+        "d": str(default_topic_queue_nums),
+        "e": str(queue.queue_id),
+        "f": str(sys_flag),
+        "g": str(time.time_ns() // 1_000_000),
+        "h": str(flag),
+        "i": encode_properties(table).decode(),
+        "j": reconsume_times,
+        "k": "false",
+        "m": "true" if batch else "false",
+    }
+    if max_reconsume_times is not None:
+        fields["l"] = max_reconsume_times
+    code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+    return RemotingCommand(code, fields, body)
+
+
+def send_result(answer: RemotingCommand, queue: MessageQueue, msg_id: str) -> SendResult:
+    """What an answer to a send says. Raises BrokerError, HeaderError."""
+    status = _STATUS.get(answer.code)  # type: ignore[call-overload]
+    if status is None:
+        raise BrokerError.of(answer.code, answer.remark, queue.broker_name)
+    fields = answer.ext_fields
+    try:
+        queue_id = int(fields["queueId"])
+        queue_offset = int(fields["queueOffset"])
+        offset_msg_id = fields["msgId"]
+    except (KeyError, ValueError) as error:
+        raise HeaderError(
+            f"answer to a send to {queue}: field {error} is missing or no integer"
+        ) from None
+    return SendResult(
+        status,
+        msg_id,
+        offset_msg_id,
+        MessageQueue(queue.topic, queue.broker_name, queue_id),
+        queue_offset,
+        fields.get("transactionId"),
+        fields.get("MSG_REGION", "DefaultRegion"),
+        fields.get("TRACE_ON", "true") != "false",
+    )
+
+
+def send_to_retry_topic(
+    instance: ClientInstance, group: str, message: MessageExt, max_reconsume_times: int
+) -> None:
+    """Give a message back without the broker's help: send a copy to the group's retry topic.
+
+    The way out when the broker that stores the message does not answer. Raises RocketMQError.
+    """
+    topic = retry_topic(group)
+    times = message.reconsume_times
+    properties = dict(message.properties)
+    properties.setdefault("ORIGIN_MESSAGE_ID", message.msg_id)
+    properties["RETRY_TOPIC"] = message.topic
+    properties[_RECONSUME_TIME] = str(times + 1)
+    properties[_MAX_RECONSUME_TIMES] = str(max_reconsume_times)
+    properties["DELAY"] = str(_FIRST_RETRY_LEVEL + times)
+    for name in ("TRAN_MSG", "CLUSTER", "WAIT"):
+        properties.pop(name, None)
+    route = instance.route(topic) or instance.update_route(
+        topic, default_queues=DEFAULT_TOPIC_QUEUE_NUMS
+    )
+    queues = route.publish_queues(topic)
+    if not queues:
+        raise HeaderError(f"no writable queue of topic {topic!r}")
+    queue = queues[0]
+    address, _ = instance.broker_address(queue.broker_name, only_this=True)
+    command = send_command(INNER_PRODUCER_GROUP, queue, message.body, properties, flag=message.flag)
+    send_result(instance.remoting.invoke(address, command, SEND_TIMEOUT), queue, message.msg_id)

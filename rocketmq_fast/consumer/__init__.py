@@ -1,0 +1,1 @@
+"""Consumers: subscription, rebalance, pull loop, consume service, offsets."""

@@ -1,0 +1,144 @@
+"""Consumer offsets: kept in memory, stored at the brokers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from functools import partial
+from typing import Protocol
+
+from rocketmq_fast._core import RemotingCommand
+from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.errors import BrokerError, BrokerNotFound, RocketMQError
+from rocketmq_fast.model import MessageQueue
+from rocketmq_fast.protocol.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """Where a group's progress is kept. Threads of the consumer call it concurrently.
+
+    An offset is the next one to read. "Not stored" is None; a store that could not be asked raises,
+    so that an unknown offset is never taken for 0.
+    """
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Note progress in memory."""
+
+    def in_memory(self, queue: MessageQueue) -> int | None:
+        """What `update` noted last."""
+
+    def read(self, queue: MessageQueue) -> int | None:
+        """What is stored durably; becomes the value in memory. May block."""
+
+    def persist(self, queues: Iterable[MessageQueue]) -> None:
+        """Begin to store what changed. Must not block."""
+
+    def persist_now(self, queues: Iterable[MessageQueue]) -> None:
+        """Store what changed and wait for it. Failures are logged."""
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Forget the value in memory."""
+
+
+class RemoteOffsetStore:
+    """Offsets of a clustering group, stored at each queue's master broker.
+
+    Only values that changed since the broker last confirmed one are sent.
+    """
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._lock = threading.Lock()
+        self._offsets: dict[MessageQueue, int] = {}
+        self._confirmed: dict[MessageQueue, int] = {}
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Note progress in memory."""
+        if offset < 0:
+            raise ValueError(f"offset {offset} of {queue} is no progress")
+        with self._lock:
+            known = self._offsets.get(queue)
+            if known is None or not increase_only or offset > known:
+                self._offsets[queue] = offset
+
+    def in_memory(self, queue: MessageQueue) -> int | None:
+        """What `update` noted last."""
+        return self._offsets.get(queue)
+
+    def read(self, queue: MessageQueue) -> int | None:
+        """Ask the broker. Raises when it cannot say: only code 22 means that nothing is stored."""
+        address = self._instance.master_of(queue)
+        offset = self._instance.brokers.consumer_offset(address, self._group, queue)
+        if offset is not None and offset < 0:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"offset {offset} of {queue} is impossible", address
+            )
+        with self._lock:
+            if offset is None:
+                self._offsets.pop(queue, None)
+                self._confirmed.pop(queue, None)
+            else:
+                self._offsets[queue] = self._confirmed[queue] = offset
+        return offset
+
+    def _changed(self, queues: Iterable[MessageQueue]) -> list[tuple[MessageQueue, int]]:
+        with self._lock:
+            return [
+                (queue, offset)
+                for queue in queues
+                if (offset := self._offsets.get(queue)) is not None
+                and self._confirmed.get(queue) != offset
+            ]
+
+    def persist(self, queues: Iterable[MessageQueue]) -> None:
+        """Send what changed; what fails is sent again the next time."""
+        for queue, offset in self._changed(queues):
+            try:
+                address, _ = self._instance.broker_address(queue.broker_name)
+            except BrokerNotFound as error:
+                logger.warning("offset of %s was not stored: %s", queue, error)
+                continue
+            self._instance.brokers.commit_offset_async(
+                address, self._group, queue, offset, partial(self._on_answer, queue, offset)
+            )
+
+    def _on_answer(
+        self, queue: MessageQueue, offset: int, answer: RemotingCommand | Exception
+    ) -> None:
+        if isinstance(answer, Exception):
+            logger.warning("offset %d of %s was not stored: %s", offset, queue, answer)
+        elif answer.code != ResponseCode.SUCCESS:
+            logger.warning(
+                "offset %d of %s was not stored: code %d, %s",
+                offset,
+                queue,
+                answer.code,
+                answer.remark,
+            )
+        else:
+            with self._lock:
+                if queue in self._offsets:
+                    self._confirmed[queue] = offset
+
+    def persist_now(self, queues: Iterable[MessageQueue]) -> None:
+        """Store what changed, one queue after another, waiting for each answer."""
+        for queue, offset in self._changed(queues):
+            try:
+                address = self._instance.master_of(queue)
+                self._instance.brokers.commit_offset(address, self._group, queue, offset)
+            except RocketMQError as error:
+                logger.warning("offset %d of %s was not stored: %s", offset, queue, error)
+                continue
+            with self._lock:
+                if queue in self._offsets:
+                    self._confirmed[queue] = offset
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Forget the queue."""
+        with self._lock:
+            self._offsets.pop(queue, None)
+            self._confirmed.pop(queue, None)

@@ -1,0 +1,288 @@
+"""The pull loop: one outstanding long poll per assigned queue, on the event loop's thread.
+
+The pull after an answer with messages leaves before the messages are handed to the workers, so that
+the broker never waits for a listener.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import Protocol
+
+from rocketmq_fast._core import MessageBatch, RemotingCommand, encode_frame
+from rocketmq_fast._core.message import decode_command
+from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.consumer.assigned import AssignedQueue
+from rocketmq_fast.consumer.bad_messages import BadMessages
+from rocketmq_fast.consumer.options import PushConsumerOptions
+from rocketmq_fast.consumer.subscription import Subscription
+from rocketmq_fast.errors import (
+    BrokerError,
+    BrokerNotFound,
+    HeaderError,
+    RemotingError,
+    RocketMQError,
+    SubscriptionNotExist,
+    SubscriptionNotLatest,
+)
+from rocketmq_fast.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from rocketmq_fast.protocol.names import RETRY_PREFIX, retry_topic
+from rocketmq_fast.remoting.client import next_opaque
+
+logger = logging.getLogger(__name__)
+
+SUSPEND_MILLIS = 15_000
+TIMEOUT_SECONDS = 30.0
+FLOW_CONTROL_SECONDS = 0.05
+PAUSED_SECONDS = 1.0
+# A queue whose offset the broker keeps calling illegal is asked again at this pace.
+ILLEGAL_AGAIN_SECONDS = 1.0
+_MIB = 1 << 20
+_FLOW_LOG_SECONDS = 30.0
+
+
+class PullOwner(Protocol):
+    """What the pull loop needs of its consumer. Called on the event loop's thread."""
+
+    def subscription(self, topic: str) -> Subscription | None:
+        """Current subscription of a topic."""
+
+    def offset_to_commit(self, queue: AssignedQueue) -> int:
+        """Offset in memory that a pull carries along, -1 for none."""
+
+    def submit(self, queue: AssignedQueue, batch: MessageBatch) -> None:
+        """Hand messages to the workers."""
+
+    def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
+        """The broker refused the queue's offset and named this one."""
+
+    def on_unknown_subscription(self) -> None:
+        """A broker does not know the subscription: it missed a heartbeat, or lost its memory."""
+
+    @property
+    def pulling(self) -> bool:
+        """False while the consumer is paused as a whole."""
+
+
+class PullStats:
+    """Counters of the pull loop; written by the event loop only."""
+
+    __slots__ = ("errors", "flow_controlled", "messages", "pulls", "seconds")
+
+    def __init__(self) -> None:
+        self.pulls = 0
+        self.messages = 0
+        self.errors = 0
+        self.flow_controlled = 0
+        self.seconds = 0.0
+
+
+class Puller:
+    """Keeps every assigned queue pulling until it is dropped."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        options: PushConsumerOptions,
+        owner: PullOwner,
+        bad_messages: BadMessages,
+    ) -> None:
+        self.stats = PullStats()
+        self._instance = instance
+        self._loop = instance.loop
+        self._group = group
+        self._options = options
+        self._owner = owner
+        self._bad_messages = bad_messages
+        self._exception_delay = options.pull_time_delay_millis_when_exception / 1000
+        self._interval = options.pull_interval / 1000
+        self._retry_topic = retry_topic(group)
+        self._flow_logged = -1e9
+
+    def start(self, queue: AssignedQueue) -> None:
+        """Begin to pull. Any thread."""
+        self._loop.call_soon(self._pull_safely, queue)
+
+    def on_room(self, queue: AssignedQueue) -> None:
+        """A flow-controlled queue may have room again. Any thread."""
+        if queue.process_queue.count <= queue.count_limit:
+            queue.waiting_for_room = False
+            self._loop.call_soon(self._resume, queue)
+
+    def _resume(self, queue: AssignedQueue) -> None:
+        timer = queue.room_timer
+        if timer is not None:  # else the timer was first
+            timer.cancel()
+            self._after_wait(queue)
+
+    def _after_wait(self, queue: AssignedQueue) -> None:
+        queue.room_timer = None
+        queue.waiting_for_room = False
+        self._pull_safely(queue)
+
+    def _later(self, queue: AssignedQueue, delay: float) -> None:
+        self._loop.call_later(delay, self._pull_safely, queue)
+
+    def _pull_safely(self, queue: AssignedQueue) -> None:
+        """Whatever goes wrong here must not end the queue's loop."""
+        try:
+            self._pull(queue)
+        except Exception as error:
+            if not isinstance(error, (BrokerNotFound, RemotingError)):
+                logger.exception("pull of %s failed", queue.message_queue)
+            else:
+                logger.warning("pull of %s: %s", queue.message_queue, error)
+            self._later(queue, self._exception_delay)
+
+    def _pull(self, queue: AssignedQueue) -> None:
+        if queue.dropped:
+            return
+        queue.last_pull = time.monotonic()
+        if queue.paused or not self._owner.pulling:
+            self._later(queue, PAUSED_SECONDS)
+            return
+        if self._is_full(queue):
+            self.stats.flow_controlled += 1
+            queue.room_timer = self._loop.call_later(FLOW_CONTROL_SECONDS, self._after_wait, queue)
+            queue.waiting_for_room = True
+            return
+        subscription = self._owner.subscription(queue.message_queue.topic)
+        if subscription is None:
+            self._later(queue, self._exception_delay)
+            return
+        self._send(queue, subscription)
+
+    def _is_full(self, queue: AssignedQueue) -> bool:
+        messages = queue.process_queue
+        reason = None
+        if messages.count > queue.count_limit:
+            reason = "messages"
+        elif messages.size // _MIB > queue.size_limit_bytes // _MIB:
+            reason = "bytes"
+        elif queue.span > self._options.consume_concurrently_max_span:
+            reason = "span"
+        if reason is None:
+            return False
+        if queue.last_pull - self._flow_logged > _FLOW_LOG_SECONDS and reason == "span":
+            self._flow_logged = queue.last_pull
+            logger.warning(
+                "%s waits: the offsets from %d on span more than %d; the smallest is %s",
+                queue.message_queue,
+                messages.min_offset,
+                self._options.consume_concurrently_max_span,
+                "a message that could not be decoded" if queue.held_offset is not None else "slow",
+            )
+        return True
+
+    def _send(self, queue: AssignedQueue, subscription: Subscription) -> None:
+        target = queue.message_queue
+        address, is_slave = self._instance.broker_address(target.broker_name, queue.broker_id)
+        commit = self._owner.offset_to_commit(queue)
+        flags = int(PullSysFlag.SUSPEND)
+        if commit > 0 and not is_slave:
+            flags |= PullSysFlag.COMMIT_OFFSET
+        data = subscription.data
+        fields = {
+            "consumerGroup": self._group,
+            "topic": target.topic,
+            "queueId": str(target.queue_id),
+            "queueOffset": str(queue.next_offset),
+            "maxMsgNums": str(self._options.pull_batch_size),
+            "sysFlag": str(flags),
+            "commitOffset": str(commit),
+            "suspendTimeoutMillis": str(SUSPEND_MILLIS),
+            "subVersion": str(data.sub_version),
+            "expressionType": data.expression_type,
+        }
+        if self._options.post_subscription_when_pull:
+            fields["sysFlag"] = str(flags | PullSysFlag.SUBSCRIPTION)
+            fields["subscription"] = data.sub_string
+        opaque = next_opaque()
+        command = RemotingCommand(RequestCode.PULL_MESSAGE, fields, opaque=opaque)
+        self.stats.pulls += 1
+        self._instance.remoting.channel(address).call(
+            opaque, encode_frame(command), TIMEOUT_SECONDS, partial(self._on_answer, queue)
+        )
+
+    # ------------------------------------------------------------------------------ answers
+
+    def _on_answer(self, queue: AssignedQueue, answer: RemotingCommand | Exception) -> None:
+        if queue.dropped:
+            return
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            self._take(queue, answer)
+        except Exception as error:
+            self.stats.errors += 1
+            if isinstance(error, (SubscriptionNotExist, SubscriptionNotLatest)):
+                self._owner.on_unknown_subscription()
+            if not isinstance(error, RocketMQError):
+                logger.exception("answer to a pull of %s", queue.message_queue)
+            elif not queue.message_queue.topic.startswith(RETRY_PREFIX):
+                logger.warning("pull of %s: %s", queue.message_queue, error)
+            self._later(queue, self._exception_delay)
+
+    def _take(self, queue: AssignedQueue, answer: RemotingCommand) -> None:
+        code = answer.code
+        if code not in _PULL_CODES:
+            raise BrokerError.of(code, answer.remark, queue.message_queue.broker_name)
+        fields = answer.ext_fields
+        try:
+            next_offset = int(fields["nextBeginOffset"])
+            min_offset = int(fields.get("minOffset", -1))
+            queue.max_offset = int(fields.get("maxOffset", -1))
+            queue.broker_id = int(fields.get("suggestWhichBrokerId", 0))
+        except (KeyError, ValueError) as error:
+            raise HeaderError(
+                f"answer to a pull of {queue.message_queue}: field {error} is missing or no integer"
+            ) from None
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._owner.on_illegal_offset(queue, next_offset)
+            return
+        found = code == ResponseCode.SUCCESS
+        batch = self._decode(queue, answer, min_offset) if found else None
+        queue.next_offset = next_offset
+        if batch is None or len(batch) == 0:
+            if queue.process_queue.count == 0:
+                queue.advance(next_offset)
+            self._pull_safely(queue)
+            return
+        queue.process_queue.put(batch)
+        if self._interval > 0:
+            self._later(queue, self._interval)
+        else:
+            self._pull_safely(queue)
+        self.stats.messages += len(batch)
+        self._owner.submit(queue, batch)
+
+    def _decode(
+        self, queue: AssignedQueue, answer: RemotingCommand, min_offset: int
+    ) -> MessageBatch:
+        """The messages of an answer that are ours to consume."""
+        batch = decode_command(answer, self._options.check_crc, self._options.max_body)
+        if batch.errors:
+            self._bad_messages.settle(queue, answer, batch)
+        subscription = self._owner.subscription(queue.message_queue.topic)
+        if subscription is not None and subscription.tag_filter is not None:
+            mask = subscription.tag_filter.mask(batch)
+            if not mask.all():
+                batch = batch.retain(mask)
+        batch.broker_name = queue.message_queue.broker_name
+        batch.min_offset = min_offset
+        batch.max_offset = queue.max_offset
+        batch.restore_topic = queue.message_queue.topic == self._retry_topic
+        return batch
+
+
+_PULL_CODES = frozenset(
+    (
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    )
+)

@@ -1,0 +1,517 @@
+"""The push consumer: a listener is called with messages of the queues that this member owns."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from rocketmq_fast._core import MessageBatch, MessageExt
+from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast.client.instance import (
+    ClientInstance,
+    acquire_instance,
+    release_instance,
+    unique_instance_name,
+)
+from rocketmq_fast.client.sending import send_to_retry_topic
+from rocketmq_fast.consumer.assigned import AssignedQueue
+from rocketmq_fast.consumer.bad_messages import BadMessages
+from rocketmq_fast.consumer.concurrent import ConsumeConcurrentlyService
+from rocketmq_fast.consumer.offsets import OffsetStore, RemoteOffsetStore
+from rocketmq_fast.consumer.options import push_options
+from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
+from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
+from rocketmq_fast.consumer.subscription import Sql, Subscription, subscribe
+from rocketmq_fast.errors import (
+    ClientStateError,
+    ConfigError,
+    RocketMQError,
+    TopicRouteNotFound,
+)
+from rocketmq_fast.model import ConsumeStatus, MessageModel, MessageQueue
+from rocketmq_fast.protocol.bodies import ConsumerData
+from rocketmq_fast.protocol.names import (
+    DEFAULT_CONSUMER_GROUP,
+    check_group,
+    retry_topic,
+)
+
+logger = logging.getLogger(__name__)
+
+Listener = Callable[[list[MessageExt], ConsumeContext], ConsumeStatus]
+
+_DEAD_LETTER_LEVEL = -1
+_EXPIRY_SCAN_MAX_SECONDS = 60.0
+
+
+class PushConsumer:
+    """Consumes the topics it subscribed, as a member of a consumer group.
+
+    Options are Java's property names in snake_case (PushConsumerOptions lists them). Subscribe and
+    register a listener, then `start`; or use it as a context manager, which starts and shuts down.
+    The listener runs on worker threads, several at a time, with a list of messages and a context; it
+    returns a ConsumeStatus. An exception, None or anything else means "later". All methods may be
+    called from any thread. A consumer that was shut down can be started again.
+    """
+
+    def __init__(self, group: str, **options: Any) -> None:
+        check_group(group, DEFAULT_CONSUMER_GROUP)
+        self._group = group
+        self._options = push_options(options)
+        if self._options.message_model is not MessageModel.CLUSTERING:
+            raise ConfigError("message_model BROADCASTING is not supported by this version")
+        self._subscriptions: dict[str, Subscription] = {}
+        self._listener: Listener | None = None
+        self._lock = threading.RLock()
+        self._running: _Running | None = None
+
+    # ------------------------------------------------------------------------------- set-up
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._group
+
+    def subscribe(self, topic: str, expression: str | Sql | None = "*") -> None:
+        """Want a topic, filtered by tags ("TagA || TagB") or Sql; replaces what was wanted before.
+
+        Raises ConfigError. While the consumer runs it takes effect at once.
+        """
+        subscription = subscribe(topic, expression)
+        with self._lock:
+            self._subscriptions[topic] = subscription
+            running = self._running
+        if running is not None:
+            running.on_subscribed(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give the topic up: its queues are released after their progress was stored."""
+        with self._lock:
+            self._subscriptions.pop(topic, None)
+            running = self._running
+        if running is not None:
+            running.instance.rebalance_soon()
+
+    def register_listener(self, listener: Listener, *, orderly: bool = False) -> None:
+        """Set the listener: fn(messages, context) -> ConsumeStatus. Before start."""
+        if orderly:
+            raise ConfigError("orderly=True is not supported by this version")
+        if not callable(listener):
+            raise ConfigError(f"listener {listener!r} is not callable")
+        with self._lock:
+            if self._running is not None:
+                raise ClientStateError("the listener cannot change while the consumer runs")
+            self._listener = listener
+
+    # ----------------------------------------------------------------------------- lifecycle
+
+    def start(self) -> None:
+        """Join the group and begin to consume.
+
+        Returns when the brokers know this member; queues follow (`wait_assigned`). A topic that does
+        not exist yet is only logged. Raises ConfigError, ClientStateError, NoNameServer, or another
+        RocketMQError when the name servers cannot be asked.
+        """
+        with self._lock:
+            if self._running is not None:
+                raise ClientStateError(f"consumer of group {self._group!r} is started already")
+            if self._listener is None:
+                raise ConfigError(f"consumer of group {self._group!r} has no listener")
+            retry = retry_topic(self._group)
+            if retry not in self._subscriptions:
+                self._subscriptions[retry] = subscribe(retry, "*")
+            running = _Running(self, self._listener)
+            running.start()
+            self._running = running
+
+    def shutdown(self) -> None:
+        """Leave the group: no new calls, running ones finish, progress is stored. May be repeated.
+
+        Waits for listeners up to await_termination_millis_when_shutdown.
+        """
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def run(self) -> None:
+        """Start unless started, block until SIGINT or SIGTERM, then shut down. Main thread only."""
+        if threading.current_thread() is not threading.main_thread():
+            raise ClientStateError("run() handles signals, so it needs the main thread")
+        ended = threading.Event()
+        before = {
+            number: signal.signal(number, lambda *_: ended.set())
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            if self._running is None:
+                self.start()
+            while not ended.wait(1.0):
+                pass  # in slices: a wait without a timeout holds signals back on some platforms
+        finally:
+            self.shutdown()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _require_running(self) -> _Running:
+        running = self._running
+        if running is None:
+            raise ClientStateError(f"consumer of group {self._group!r} is not started")
+        return running
+
+    # ------------------------------------------------------------------------------ running
+
+    def wait_assigned(self, timeout: float = 10.0) -> bool:
+        """Wait until this member owns a queue of a subscribed topic. Returns whether it does."""
+        return self._require_running().wait_assigned(timeout)
+
+    def assigned(self) -> list[MessageQueue]:
+        """Queues this member owns, its retry queues included."""
+        return sorted(q.message_queue for q in self._require_running().assignment.queues())
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Stop pulling these queues, or everything. Cached messages are still consumed."""
+        self._require_running().set_paused(queues, True)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Pull again what `pause` stopped."""
+        self._require_running().set_paused(queues, False)
+
+    def send_message_back(self, message: MessageExt, delay_level: int = 0) -> None:
+        """Have a message delivered again later. delay_level: -1 dead-letter, 0 broker's, 1..18.
+
+        Raises RocketMQError when neither the broker nor the retry topic took it.
+        """
+        self._require_running().send_back_message(message, delay_level)
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Messages behind the end of each owned queue; asks its broker for the end."""
+        return self._require_running().lag()
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and gauges of this consumer; no request is made."""
+        return self._require_running().stats()
+
+
+class _Running:
+    """A started consumer: everything that lives from start to shutdown."""
+
+    def __init__(self, consumer: PushConsumer, listener: Listener) -> None:
+        self._consumer = consumer
+        self._listener = listener
+        self.options = consumer._options
+        self.pulling = True
+        self.started_at = time.time()
+        name = self.options.instance_name
+        if name == "DEFAULT":
+            name = unique_instance_name()
+        self.instance: ClientInstance = acquire_instance(self.options.client_id(name), self.options)
+        group = consumer.group
+        store: OffsetStore = self.options.offset_store or RemoteOffsetStore(self.instance, group)
+        self.store = store
+        self.bad_messages = BadMessages(self.options.on_bad_message, self._dead_letter_soon)
+        self.puller = Puller(self.instance, group, self.options, self, self.bad_messages)
+        self.assignment = Assignment(
+            self.instance,
+            group,
+            self.options,
+            store,
+            StartOffsets(self.instance, store, self.options),
+            self.puller,
+            self,
+        )
+        self.service = ConsumeConcurrentlyService(
+            group, self.options, listener, self.instance.loop, self.send_back
+        )
+        self._assigned = threading.Condition()
+        self._announced: dict[str, Subscription] = {}
+        self._stopped = False
+
+    # ---------------------------------------------------------------- member of the instance
+
+    @property
+    def group(self) -> str:
+        """Consumer group."""
+        return self._consumer.group
+
+    def subscribed_topics(self) -> Iterable[str]:
+        """Topics, the retry topic included."""
+        return list(self._consumer._subscriptions)
+
+    def subscription(self, topic: str) -> Subscription | None:
+        """Subscription of a topic, as the brokers were told last."""
+        return self._announced.get(topic)
+
+    def announce(self) -> None:
+        """Tell the brokers the subscriptions, then pull by them.
+
+        In this order: a broker refuses a pull that is newer than what it was told (code 25).
+        """
+        with self._consumer._lock:
+            table = dict(self._consumer._subscriptions)
+        self.instance.heartbeat()
+        self._announced = table
+
+    def consumer_data(self) -> ConsumerData:
+        """Part of the heartbeat."""
+        subscriptions = list(self._consumer._subscriptions.values())
+        return ConsumerData(
+            self.group,
+            "CONSUME_PASSIVELY",
+            self.options.message_model.value,
+            self.options.consume_from_where.value,
+            tuple(item.data for item in subscriptions),
+        )
+
+    def rebalance(self) -> None:
+        """One round. Rebalance thread."""
+        if self.pulling and not self._stopped:
+            self.assignment.rebalance(self.subscribed_topics())
+
+    def persist_offsets(self) -> None:
+        """Begin to store progress. Event loop."""
+        self.store.persist([queue.message_queue for queue in self.assignment.queues()])
+
+    # -------------------------------------------------------------------- changes of queues
+
+    def on_assigned(self, queues: list[AssignedQueue]) -> None:
+        """Gained queues begin to pull. Rebalance thread."""
+        for queue in queues:
+            self.puller.start(queue)
+        with self._assigned:
+            self._assigned.notify_all()
+
+    def on_changed(self) -> None:
+        """Brokers learn the subscriptions anew, as Java's client has them do."""
+        with self._consumer._lock:
+            table = self._consumer._subscriptions
+            for topic, subscription in list(table.items()):
+                table[topic] = subscription.renewed()
+        self.announce()
+
+    def on_subscribed(self, topic: str) -> None:
+        """A subscription was added or replaced while running."""
+        try:
+            self.instance.update_route(topic)
+        except RocketMQError as error:
+            logger.warning("route of topic %s: %s", topic, error)
+        self.announce()
+        self.instance.rebalance_soon()
+
+    def on_unknown_subscription(self) -> None:
+        """Repeat the heartbeat soon. Event loop."""
+        self.instance.heartbeat_soon()
+
+    def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
+        """Go on at the offset that the broker named, at once. Event loop."""
+        target = queue.message_queue
+        logger.warning(
+            "offset %d of %s is illegal; going on at %d", queue.next_offset, target, offset
+        )
+        again = time.monotonic() - queue.last_illegal < ILLEGAL_AGAIN_SECONDS
+        fresh = self.assignment.replace(queue, offset)
+        if fresh is None:
+            return
+        fresh.last_illegal = time.monotonic()
+        self.store.persist([target])
+        if again:
+            self.instance.loop.call_later(ILLEGAL_AGAIN_SECONDS, self.puller.start, fresh)
+        else:
+            self.puller.start(fresh)
+
+    def offset_to_commit(self, queue: AssignedQueue) -> int:
+        """Progress that a pull carries along, -1 for none."""
+        offset = self.store.in_memory(queue.message_queue)
+        return -1 if offset is None else offset
+
+    def submit(self, queue: AssignedQueue, batch: MessageBatch) -> None:
+        """Messages for the workers. Event loop."""
+        self.service.submit(queue, batch)
+
+    # ------------------------------------------------------------------------------ retries
+
+    def send_back(self, queue: AssignedQueue, message: MessageExt, delay_level: int) -> None:
+        """Give a message back. Raises RocketMQError when neither way works."""
+        self._send_back(queue.message_queue, message, delay_level)
+
+    def send_back_message(self, message: MessageExt, delay_level: int) -> None:
+        """As `send_back` for a message that the user holds."""
+        if message.broker_name is None:
+            raise ConfigError("only a message that a consumer delivered can be sent back")
+        self._send_back(
+            MessageQueue(message.topic, message.broker_name, message.queue_id), message, delay_level
+        )
+
+    def _send_back(self, queue: MessageQueue, message: MessageExt, delay_level: int) -> None:
+        limit = self.options.reconsume_limit
+        try:
+            address, _ = self.instance.broker_address(queue.broker_name, only_this=True)
+            self.instance.brokers.send_message_back(
+                address, self.group, message, delay_level, limit, message.topic
+            )
+        except RocketMQError as error:
+            logger.warning(
+                "%s offset %d was not sent back (%s); sending it to the retry topic",
+                queue,
+                message.queue_offset,
+                error,
+            )
+            send_to_retry_topic(self.instance, self.group, message, limit)
+
+    def _dead_letter_soon(self, queue: AssignedQueue, offset: int, log_offset: int) -> None:
+        """Have the broker copy an undecodable message to the dead letters, off the event loop."""
+        threading.Thread(
+            target=self._dead_letter,
+            args=(queue, offset, log_offset),
+            name=f"rocketmq-dead-letter-{self.group}",
+            daemon=True,
+        ).start()
+
+    def _dead_letter(self, queue: AssignedQueue, offset: int, log_offset: int) -> None:
+        target = queue.message_queue
+        try:
+            address, _ = self.instance.broker_address(target.broker_name, only_this=True)
+            self.instance.brokers.send_back(
+                address,
+                self.group,
+                log_offset,
+                _DEAD_LETTER_LEVEL,
+                self.options.reconsume_limit,
+                origin_topic=target.topic,
+            )
+        except RocketMQError as error:
+            logger.warning("%s offset %d stays held: %s", target, offset, error)
+            return
+        queue.release(offset)
+        first = queue.process_queue.min_offset
+        if first >= 0:
+            queue.advance(first)
+
+    def _scan_expired(self) -> None:
+        """Give back what listeners hold for too long. A thread of its own: it asks brokers."""
+        period = min(self.options.consume_timeout_seconds, _EXPIRY_SCAN_MAX_SECONDS)
+        while not self._expiry_ended.wait(period):
+            self.service.give_back_expired(self.assignment.queues())
+
+    # ----------------------------------------------------------------------------- lifecycle
+
+    def start(self) -> None:
+        """Register, find the routes, announce the member, wake the rebalance."""
+        try:
+            self.instance.register_consumer(self)
+        except RocketMQError:
+            release_instance(self.instance)
+            raise
+        try:
+            for topic in self.subscribed_topics():
+                try:
+                    self.instance.update_route(topic)
+                except TopicRouteNotFound as error:
+                    if topic != retry_topic(self.group):
+                        logger.warning("%s", error)
+        except RocketMQError:
+            self.instance.unregister_consumer(self.group)
+            release_instance(self.instance)
+            raise
+        self._expiry_ended = threading.Event()
+        self._expiry = threading.Thread(
+            target=self._scan_expired, name=f"rocketmq-expiry-{self.group}", daemon=True
+        )
+        self._expiry.start()
+        self.announce()
+        self.instance.rebalance_soon()
+
+    def stop(self) -> None:
+        """Stop pulling, finish the running calls, store progress, leave the group."""
+        self.pulling = False
+        self._stopped = True
+        self._expiry_ended.set()
+        queues = self.assignment.close()
+        timeout = self.options.await_termination_millis_when_shutdown / 1000
+        if not self.service.stop(timeout):
+            logger.warning(
+                "listeners of group %s still run after %.1f s; what they hold is delivered again",
+                self.group,
+                timeout,
+            )
+        self.store.persist_now([queue.message_queue for queue in queues])
+        self.instance.unregister_consumer(self.group)
+        self.assignment.clear()
+        if self._expiry is not threading.current_thread():
+            self._expiry.join(5.0)
+        release_instance(self.instance)
+
+    # --------------------------------------------------------------------------------- views
+
+    def wait_assigned(self, timeout: float) -> bool:
+        """Wait for a queue of a topic that the user subscribed."""
+        own = retry_topic(self.group)
+
+        def has_queue() -> bool:
+            return any(q.message_queue.topic != own for q in self.assignment.queues())
+
+        with self._assigned:
+            return self._assigned.wait_for(has_queue, timeout)
+
+    def set_paused(self, queues: Iterable[MessageQueue], paused: bool) -> None:
+        """Pause or resume queues, or everything when none is named."""
+        wanted = set(queues)
+        if not wanted:
+            self.pulling = not paused
+        for assigned in self.assignment.queues():
+            if not wanted or assigned.message_queue in wanted:
+                assigned.paused = paused
+        if not paused:
+            self.instance.rebalance_soon()
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """End of each queue minus the offset noted in memory, or the next one to be pulled."""
+        lags = {}
+        for assigned in self.assignment.queues():
+            queue = assigned.message_queue
+            end = self.instance.brokers.max_offset(self.instance.master_of(queue), queue)
+            offset = self.store.in_memory(queue)
+            lags[queue] = max(0, end - (assigned.next_offset if offset is None else offset))
+        return lags
+
+    def stats(self) -> dict[str, Any]:
+        """See PushConsumer.stats."""
+        queues = self.assignment.queues()
+        pull = self.puller.stats
+        now = time.monotonic()
+        return {
+            "group": self.group,
+            "client_id": self.instance.client_id,
+            "consumed": self.service.consumed,
+            "failed": self.service.failed,
+            "undecodable": self.bad_messages.count,
+            "pulls": pull.pulls,
+            "pulled": pull.messages,
+            "pull_errors": pull.errors,
+            "flow_controlled": pull.flow_controlled,
+            "cached_messages": sum(queue.process_queue.count for queue in queues),
+            "cached_bytes": sum(queue.process_queue.size for queue in queues),
+            "backlog": self.service.backlog,
+            "threads": self.service.threads,
+            "listener_seconds": self.service.call_seconds,
+            "queues": {
+                str(queue.message_queue): {
+                    "next_offset": queue.next_offset,
+                    "max_offset": queue.max_offset,
+                    "cached": queue.process_queue.count,
+                    "last_pull_age_seconds": round(now - queue.last_pull, 3),
+                }
+                for queue in queues
+            },
+        }

@@ -1,0 +1,257 @@
+"""Which queues this consumer owns: the table of assigned queues and the rounds that change it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.consumer.assigned import AssignedQueue, FlowListener
+from rocketmq_fast.consumer.offsets import OffsetStore
+from rocketmq_fast.consumer.options import PushConsumerOptions
+from rocketmq_fast.consumer.strategies import utf16_order
+from rocketmq_fast.errors import RocketMQError, TopicRouteNotFound
+from rocketmq_fast.model import ConsumeFromWhere, MessageQueue
+from rocketmq_fast.protocol.names import RETRY_PREFIX
+
+logger = logging.getLogger(__name__)
+
+# A queue that did not pull for so long is given up and taken again.
+PULL_IDLE_SECONDS = 120.0
+_MIB = 1 << 20
+
+
+class AssignmentListener(Protocol):
+    """Told about changes. Rebalance thread."""
+
+    def on_assigned(self, queues: list[AssignedQueue]) -> None:
+        """Queues that were gained; they do not pull yet."""
+
+    def on_changed(self) -> None:
+        """The set of owned queues is another one now."""
+
+
+class StartOffsets:
+    """Where a queue that was just gained begins."""
+
+    def __init__(
+        self, instance: ClientInstance, store: OffsetStore, options: PushConsumerOptions
+    ) -> None:
+        self._instance = instance
+        self._store = store
+        self._options = options
+
+    def of(self, queue: MessageQueue) -> int:
+        """Stored offset, or what consume_from_where says when none is stored.
+
+        Raises RocketMQError when a broker cannot be asked: then the queue is not taken now.
+        """
+        stored = self._store.read(queue)
+        if stored is not None:
+            return stored
+        where = self._options.consume_from_where
+        brokers = self._instance.brokers
+        is_retry = queue.topic.startswith(RETRY_PREFIX)
+        address = self._instance.master_of(queue)
+        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            if is_retry:
+                return brokers.max_offset(address, queue)
+            return brokers.search_offset(address, queue, self._options.consume_timestamp)
+        if where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET and not is_retry:
+            return brokers.max_offset(address, queue)
+        # The first offset that is still there: 0 may have expired, and asking for it costs a detour.
+        return max(0, brokers.min_offset(address, queue))
+
+
+class Assignment:
+    """The owned queues. Rounds run on the rebalance thread; look-ups from any thread."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        options: PushConsumerOptions,
+        store: OffsetStore,
+        start_offsets: StartOffsets,
+        flow: FlowListener,
+        listener: AssignmentListener,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._options = options
+        self._store = store
+        self._start_offsets = start_offsets
+        self._flow = flow
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._table: dict[MessageQueue, AssignedQueue] = {}
+        self._closed = False
+
+    def queues(self) -> list[AssignedQueue]:
+        """All owned queues."""
+        with self._lock:
+            return list(self._table.values())
+
+    def get(self, queue: MessageQueue) -> AssignedQueue | None:
+        """One owned queue."""
+        return self._table.get(queue)
+
+    # -------------------------------------------------------------------------------- rounds
+
+    def rebalance(self, topics: Iterable[str]) -> None:
+        """One round over all subscribed topics."""
+        wanted = set(topics)
+        changed = False
+        for topic in sorted(wanted):
+            try:
+                changed |= self._rebalance_topic(topic)
+            except TopicRouteNotFound as error:
+                if not topic.startswith(RETRY_PREFIX):
+                    logger.warning("rebalance of %s: %s", self._group, error)
+            except RocketMQError as error:
+                logger.warning("rebalance of %s for topic %s: %s", self._group, topic, error)
+        for assigned in self.queues():
+            if assigned.message_queue.topic not in wanted:
+                self._give_up(assigned)
+                changed = True
+        if changed:
+            self._share_limits()
+            self._listener.on_changed()
+
+    def _rebalance_topic(self, topic: str) -> bool:
+        route = self._instance.route(topic)
+        if route is None:
+            return False
+        queues = sorted(route.subscribe_queues(topic))
+        if not queues:
+            return False
+        address = self._instance.any_broker_of(topic)
+        members = sorted(self._instance.brokers.consumer_ids(address, self._group), key=utf16_order)
+        mine = self._allocate(topic, queues, members)
+        if mine is None:
+            return False
+        return self._apply(topic, mine)
+
+    def _allocate(
+        self, topic: str, queues: list[MessageQueue], members: list[str]
+    ) -> set[MessageQueue] | None:
+        """What the strategy gives us; None to leave things as they are."""
+        cid = self._instance.client_id
+        try:
+            mine = set(
+                self._options.allocate_message_queue_strategy(self._group, cid, queues, members)
+            )
+        except Exception:
+            logger.exception("strategy failed for topic %s; its queues stay as they are", topic)
+            return None
+        if cid not in members:
+            logger.info("%s is not among the %d members of %s yet", cid, len(members), self._group)
+        return mine
+
+    def _apply(self, topic: str, mine: set[MessageQueue]) -> bool:
+        changed = False
+        now = time.monotonic()
+        for assigned in self.queues():
+            queue = assigned.message_queue
+            if queue.topic != topic:
+                continue
+            if queue not in mine:
+                self._give_up(assigned)
+                changed = True
+            elif now - assigned.last_pull > PULL_IDLE_SECONDS:
+                logger.error("%s did not pull for %.0f s; taking it anew", queue, PULL_IDLE_SECONDS)
+                self._give_up(assigned)
+                changed = True
+        gained = []
+        for queue in sorted(mine):
+            if queue not in self._table:
+                assigned_now = self._take(queue)
+                if assigned_now is not None:
+                    gained.append(assigned_now)
+        if gained:
+            self._share_limits()
+            self._listener.on_assigned(gained)
+        return changed or bool(gained)
+
+    def _take(self, queue: MessageQueue) -> AssignedQueue | None:
+        self._store.remove(queue)
+        try:
+            start = self._start_offsets.of(queue)
+        except RocketMQError as error:
+            logger.warning("%s is not taken yet, its start offset is unknown: %s", queue, error)
+            return None
+        assigned = AssignedQueue(queue, start, self._store, self._flow)
+        with self._lock:
+            if self._closed:
+                return None
+            self._table[queue] = assigned
+        logger.info("%s is ours, from offset %d", queue, start)
+        return assigned
+
+    def _give_up(self, assigned: AssignedQueue) -> None:
+        """Let go of a queue, after its progress was stored: the next owner starts from there."""
+        queue = assigned.message_queue
+        assigned.dropped = True
+        self._store.persist_now([queue])
+        self._store.remove(queue)
+        with self._lock:
+            if self._table.get(queue) is assigned:
+                del self._table[queue]
+        logger.info("%s is not ours any more", queue)
+
+    def replace(self, assigned: AssignedQueue, offset: int) -> AssignedQueue | None:
+        """Start a queue anew at another offset. What is under way for the old object is void.
+
+        None when the queue was given up meanwhile.
+        """
+        queue = assigned.message_queue
+        with self._lock:
+            if self._table.get(queue) is not assigned or self._closed:
+                return None
+            assigned.dropped = True
+            fresh = AssignedQueue(queue, offset, self._store, self._flow)
+            fresh.count_limit = assigned.count_limit
+            fresh.size_limit_bytes = assigned.size_limit_bytes
+            fresh.broker_id = assigned.broker_id
+            fresh.paused = assigned.paused
+            fresh.last_illegal = assigned.last_illegal
+            self._table[queue] = fresh
+        self._store.update(queue, offset, increase_only=False)
+        return fresh
+
+    def _share_limits(self) -> None:
+        """Per-topic limits are divided over the queues of that topic that are ours."""
+        options = self._options
+        queues = self.queues()
+        per_topic: dict[str, int] = {}
+        for assigned in queues:
+            topic = assigned.message_queue.topic
+            per_topic[topic] = per_topic.get(topic, 0) + 1
+        for assigned in queues:
+            share = per_topic[assigned.message_queue.topic]
+            count = options.pull_threshold_for_queue
+            size = options.pull_threshold_size_for_queue
+            if options.pull_threshold_for_topic != -1:
+                count = max(1, options.pull_threshold_for_topic // share)
+            if options.pull_threshold_size_for_topic != -1:
+                size = max(1, options.pull_threshold_size_for_topic // share)
+            assigned.count_limit = count
+            assigned.size_limit_bytes = size * _MIB
+
+    # ----------------------------------------------------------------------------- lifecycle
+
+    def close(self) -> list[AssignedQueue]:
+        """Take no queue any more. Returns the ones that are owned; they stay until `clear`."""
+        with self._lock:
+            self._closed = True
+            return list(self._table.values())
+
+    def clear(self) -> None:
+        """Drop every queue."""
+        with self._lock:
+            for assigned in self._table.values():
+                assigned.dropped = True
+            self._table.clear()
