@@ -10,6 +10,7 @@ from rocketmq_fast._version import __version__
 from rocketmq_fast.embedded.files import StoreError
 from rocketmq_fast.embedded.groups import GroupConfig
 from rocketmq_fast.embedded.requests import (
+    Malformed,
     Refused,
     answer,
     boolean,
@@ -80,7 +81,7 @@ class AdminService:
                           f"The topic[{topic}] is conflict with system topic.")
         kind = text(fields, "topicFilterType")
         if kind not in ("SINGLE_TAG", "MULTI_TAG"):
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"topicFilterType {kind!r} is unknown")
+            raise Malformed(f"topicFilterType {kind!r} is unknown")
         read, write = int32(fields, "readQueueNums"), int32(fields, "writeQueueNums")
         if not (0 <= read <= _MAX_QUEUES and 0 <= write <= _MAX_QUEUES):
             raise Refused(ResponseCode.SYSTEM_ERROR,
@@ -322,7 +323,7 @@ class AdminService:
         wanted = fields.get("clientAddr")
         group = self._state.members.consumers.get(name)
         if group is None or not group.members:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the group {name}")
+            raise Malformed(f"No Any Consumer online in the group {name}")
         targets = {
             member.client_id: target
             for target, member in group.members.items()

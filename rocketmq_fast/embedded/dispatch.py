@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from rocketmq_fast._core import RemotingCommand
-from rocketmq_fast.embedded.requests import Refused, answer
+from rocketmq_fast.embedded.requests import Malformed, Refused, answer
 from rocketmq_fast.errors import RocketMQError
 from rocketmq_fast.protocol.codes import ResponseCode
 
@@ -42,7 +42,7 @@ class Dispatcher:
         handler = self._handlers.get(request.code)
         response: RemotingCommand | None
         if handler is None:
-            response = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, json_header=True,
+            response = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                               remark=f" request type {request.code} not supported")
         else:
             response = self._call(handler, peer, request)
@@ -54,7 +54,8 @@ class Dispatcher:
         try:
             return handler(peer, request)
         except Refused as error:
-            return answer(request, error.code, error.ext_fields, remark=error.remark)
+            return answer(request, error.code, error.ext_fields, remark=error.remark,
+                          json_header=isinstance(error, Malformed))
         except (RocketMQError, ArithmeticError, AttributeError, LookupError, OSError, TypeError,
                 ValueError, RecursionError) as error:
             log.warning("request %d from %s: %r", request.code, peer.address, error)

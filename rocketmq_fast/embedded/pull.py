@@ -11,7 +11,7 @@ from rocketmq_fast.embedded import store as lookup
 from rocketmq_fast.embedded.files import StoreError
 from rocketmq_fast.embedded.groups import group_or_refuse
 from rocketmq_fast.embedded.members import Subscription, compile_subscription
-from rocketmq_fast.embedded.requests import Refused, answer, int32, int64, text
+from rocketmq_fast.embedded.requests import Malformed, Refused, answer, int32, int64, text
 from rocketmq_fast.protocol.codes import Perm, PullSysFlag, ResponseCode
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class PullService:
         self._check_access(topic, group_name, queue_id)
         codes = self._subscription(fields, topic, group_name, sys_flag).codes
         if max_count < 0:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"maxMsgNums is {max_count}")
+            raise Malformed(f"maxMsgNums is {max_count}")
         got = state.store.get(topic, queue_id, offset, max_count, codes)
         if first and sys_flag & _COMMIT:
             commit = int64(fields, "commitOffset")

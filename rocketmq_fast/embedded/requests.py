@@ -26,6 +26,17 @@ class Refused(RocketMQError):
         self.ext_fields = ext_fields
 
 
+class Malformed(Refused):
+    """A request that misses something or says nonsense.
+
+    In the Java broker that is an exception outside of the handler: the answer has no fields and a
+    JSON header always.
+    """
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, remark)
+
+
 def answer(
     request: RemotingCommand,
     code: int = ResponseCode.SUCCESS,
@@ -53,13 +64,13 @@ def answer(
 def _number(fields: Mapping[str, str], name: str, bounds: tuple[int, int]) -> int:
     text = fields.get(name)
     if text is None:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the request lacks the field {name}")
+        raise Malformed(f"the request lacks the field {name}")
     try:
         value = int(text)
     except ValueError:
         value = bounds[1] + 1
     if not bounds[0] <= value <= bounds[1]:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the field {name} is {text[:40]!r}, not a number")
+        raise Malformed(f"the field {name} is {text[:40]!r}, not a number")
     return value
 
 
@@ -81,7 +92,7 @@ def text(fields: Mapping[str, str], name: str) -> str:
     """Return a text field; refuses the request without it."""
     value = fields.get(name)
     if value is None:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the request lacks the field {name}")
+        raise Malformed(f"the request lacks the field {name}")
     return value
 
 
@@ -100,14 +111,14 @@ def json_body(request: RemotingCommand) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
         reason = "not an object"
-    raise Refused(ResponseCode.SYSTEM_ERROR, f"the body of request {request.code}: {reason}")
+    raise Malformed(f"the body of request {request.code}: {reason}")
 
 
 def items_of(value: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return a list of objects in a JSON body; a missing one is empty."""
     items = value.get(name) or []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"{name} is not a list of objects")
+        raise Malformed(f"{name} is not a list of objects")
     return items
 
 

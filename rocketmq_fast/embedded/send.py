@@ -9,6 +9,7 @@ from rocketmq_fast._core.stored import offset_ids
 from rocketmq_fast.embedded.files import StoreError
 from rocketmq_fast.embedded.groups import group_or_refuse
 from rocketmq_fast.embedded.requests import (
+    Malformed,
     Refused,
     answer,
     boolean,
@@ -75,7 +76,8 @@ class SendService:
         try:
             queue_id, stored, wait = self._store(peer, request, fields)
         except Refused as error:
-            return answer(request, error.code, dict(self._marks), remark=error.remark)
+            return answer(request, error.code, dict(self._marks), remark=error.remark,
+                          json_header=isinstance(error, Malformed))
         except StoreError as error:
             return answer(request, ResponseCode.SERVICE_NOT_AVAILABLE, dict(self._marks),
                           remark=str(error))
@@ -98,7 +100,7 @@ class SendService:
         self, peer: Peer, request: RemotingCommand, fields: Mapping[str, str]
     ) -> tuple[int, Appended, bool]:
         state = self._state
-        topic = text(fields, "b")
+        topic = topic_of(fields)
         batch = boolean(fields, "m")
         config = self._topic_for_send(topic, fields)
         queue_id = int32(fields, "e")
