@@ -1,5 +1,6 @@
 """The native core: Cython bindings over csrc/. The only place that includes C headers."""
 
+from rocketmq_fast._core.columns import ArrowBatch, ArrowBuilder, decode_arrow
 from rocketmq_fast._core.encode import (
     UniqueIdGenerator,
     crc32,
@@ -19,6 +20,8 @@ from rocketmq_fast._core.queue import ProcessQueue
 from rocketmq_fast._core.tags import TagFilter, java_hash
 
 __all__ = [
+    "ArrowBatch",
+    "ArrowBuilder",
     "FrameSplitter",
     "MessageBatch",
     "MessageExt",
@@ -28,6 +31,7 @@ __all__ = [
     "UniqueIdGenerator",
     "crc32",
     "crc32_kernel",
+    "decode_arrow",
     "decode_frame",
     "decode_messages",
     "decode_properties",
