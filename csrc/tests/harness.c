@@ -2,6 +2,7 @@
 
 static long fail_at = -1;
 static bool failed;
+static bool paused;
 static long live;
 static size_t held;
 static size_t peak;
@@ -11,12 +12,14 @@ void heap_fail_at(long n) {
     failed = false;
 }
 
+void heap_fail_at_paused(bool now_paused) { paused = now_paused; }
+
 long heap_live(void) { return live; }
 size_t heap_peak(void) { return peak; }
 void heap_reset_peak(void) { peak = held; }
 
 static bool refuse(void) {
-    if (fail_at < 0) {
+    if (paused || fail_at < 0) {
         return false;
     }
     if (fail_at == 0) {

@@ -48,6 +48,8 @@ extern const struct test tests[];
 
 /* Allocation number `n` from now on (0 = the next one) and all later ones fail; -1 = none fails. */
 void heap_fail_at(long n);
+/* While paused, no allocation fails and none is counted: for the checks of a test. */
+void heap_fail_at_paused(bool paused);
 /* Blocks that were allocated and not freed yet. */
 long heap_live(void);
 /* Largest number of bytes held at once since heap_reset_peak. */
