@@ -24,9 +24,12 @@ CACHE = ROOT / "build" / "c-sanitized"
 
 WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Werror")
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+# The edges that the driver counts; in test programs the harness takes the call, so that both kinds
+# of program share the objects of the units.
+COVERED = (*SANITIZE, "-fsanitize-coverage=trace-pc")
 COMMON = (
     "-std=c11",
-    "-g",
+    "-g1",
     "-O1",
     "-fno-omit-frame-pointer",
     "-DRMF_TEST_ALLOC",
@@ -117,7 +120,9 @@ def compile_object(compiler: str, source: Path, *flags: str) -> Path:
 def build_test(source: Path) -> Path:
     """A test program."""
     compiler = gcc()
-    return _link(compiler, source.stem, [*library_sources(), TESTS / "harness.c", source], SANITIZE)
+    objects = _objects(compiler, library_sources(), COVERED)
+    objects += _objects(compiler, [TESTS / "harness.c", source], SANITIZE)
+    return _program(compiler, source.stem, objects, SANITIZE)
 
 
 def build_fuzzer(target: str) -> Path:
@@ -133,8 +138,7 @@ def build_fuzzer_from(entry: Path, found: Engine) -> Path:
         objects += _objects(found.compiler, [TESTS / "harness.c"], (*flags, "-DRMF_FUZZ"))
         link = ("-fsanitize=fuzzer,address,undefined",)
     else:
-        covered = (*SANITIZE, "-fsanitize-coverage=trace-pc")
-        objects = _objects(found.compiler, [*library_sources(), entry], covered)
+        objects = _objects(found.compiler, [*library_sources(), entry], COVERED)
         objects += _objects(found.compiler, [TESTS / "harness.c"], (*SANITIZE, "-DRMF_FUZZ"))
         objects += _objects(found.compiler, [FUZZ / "driver.c"], ("-DRMF_FUZZ",))
         link = SANITIZE
@@ -152,10 +156,6 @@ def run(program: Path, *arguments: str, timeout: float) -> subprocess.CompletedP
         env=ENVIRONMENT,
         check=False,
     )
-
-
-def _link(compiler: str, name: str, sources: list[Path], flags: tuple[str, ...]) -> Path:
-    return _program(compiler, name, _objects(compiler, sources, flags), flags)
 
 
 def _objects(compiler: str, sources: list[Path], flags: tuple[str, ...]) -> list[Path]:
