@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Arrivals are gathered for so long before parked pulls are woken, as 4.9.4's dispatcher does.
 WAKE_DELAY = 0.001
 CHECK_INTERVAL = 5.0
+_READ = int(Perm.READ)
 _COMMIT = int(PullSysFlag.COMMIT_OFFSET)
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
@@ -110,7 +111,7 @@ class PullService:
 
     def _check_access(self, topic: str, group_name: str, queue_id: int) -> GroupConfig:
         state = self._state
-        if not state.config.broker_permission & Perm.READ:
+        if not state.config.broker_permission & _READ:
             raise Refused(ResponseCode.NO_PERMISSION,
                           f"the broker[{state.config.broker_name}] pulling message is forbidden")
         group = group_or_refuse(state.groups, group_name)

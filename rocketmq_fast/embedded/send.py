@@ -45,6 +45,7 @@ _LONG_NAMES = {
     "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
     "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
 }  # fmt: skip
+_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
 _TRANSACTION = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 _MIN_VERSION_MAX_RECONSUME = 121
 
@@ -156,7 +157,7 @@ class SendService:
         config = state.topics.get(topic)
         if config is None:
             config = state.topics.for_send(topic, fields.get("c", ""), int32(fields, "d"))
-        if not state.config.broker_permission & Perm.WRITE and config.order:
+        if config.order and not state.config.broker_permission & Perm.WRITE:
             raise Refused(ResponseCode.NO_PERMISSION,
                           f"the broker[{state.config.broker_name}] sending message is forbidden")
         return config
@@ -206,7 +207,7 @@ class SendService:
     ) -> Appended:  # fmt: skip
         """Store a message, in the schedule topic when it has a delay level."""
         store = self._state.store
-        if delay_level > 0 and not sys_flag & MessageSysFlag.TRANSACTION_PREPARED:
+        if delay_level > 0 and not sys_flag & _PREPARED:
             delay_level = min(delay_level, len(store.delays))
             table["REAL_TOPIC"] = topic
             table["REAL_QID"] = str(queue_id)
