@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -306,6 +307,54 @@ def test_any_history_of_sends_and_ends_loses_nothing(
     store.abandon()
 
 
+def test_retention_deletes_whole_segments_and_raises_the_minimum(
+    open_store: Open, clock: Clock
+) -> None:
+    options = {"mapped_file_size_commit_log": 10_000, "max_log_bytes": 35_000,
+               "file_reserved_time": 3600.0}  # fmt: skip
+    store = open_store(**options)
+    clock.now = int(time.time() * 1000)
+    for i in range(400):
+        put(store, "T", i % 2, b"%04d" % i * 50)
+    put(store, "once", 0, b"x")
+    size = store.log.end
+    store.expire()
+    assert size - 45_000 < store.log.start < size - 25_000
+    low = store.min_offset("T", 0)
+    assert 0 < low < 200
+    assert store.get("T", 0, 0, 32, None).status == store_module.OFFSET_TOO_SMALL
+    assert bodies(store, "T", 0, low) == [b"%04d" % i * 50 for i in range(2 * low, 400, 2)]
+    store.abandon()
+    for damage in (False, True):
+        if damage:
+            (store.root / "checkpoint").unlink(missing_ok=True)
+        again = open_store(**options)
+        assert (again.min_offset("T", 0), again.max_offset("T", 0)) == (low, 200)
+        assert bodies(again, "T", 0, low)[-1] == b"0398" * 50
+        again.close()
+    last = open_store(**options)
+    clock.now += 7_200_000
+    last.expire()
+    assert len(last.log.segment_starts()) == 1
+    assert last.get("once", 0, 0, 32, None).count == 1
+
+
+def test_an_emptied_queue_keeps_its_offsets(open_store: Open, clock: Clock) -> None:
+    options = {"mapped_file_size_commit_log": 1000, "file_reserved_time": 1.0}
+    store = open_store(**options)
+    put(store, "old", 0, b"x" * 900)
+    put(store, "new", 0, b"x" * 900)
+    clock.now = int(time.time() * 1000) + 60_000
+    store.expire()
+    assert (store.min_offset("old", 0), store.max_offset("old", 0)) == (1, 1)
+    assert store.get("old", 0, 0, 32, None).status == store_module.OFFSET_TOO_SMALL
+    assert store.get("old", 0, 1, 32, None).status == store_module.OFFSET_OVERFLOW_ONE
+    assert store.offset_by_time("old", 0, 0) == 0
+    store.close()
+    again = open_store(**options)
+    assert put(again, "old", 0, b"next") == 1
+
+
 # ------------------------------------------------------------------------------ lookups
 
 
@@ -424,7 +473,9 @@ def test_delayed_messages_come_when_their_time_has_come(
     assert message.properties["REAL_QID"] == "3"
     assert (message.reconsume_times, message.born_timestamp) == (2, 5)
     assert store.get("T", 3, 0, 32, CodeSet([ord("a")])).count == 2
-    schedule.save(durable=True)
+    snapshot = schedule.take_snapshot()
+    assert snapshot is not None
+    snapshot.save()
     again = ScheduleService(store, tmp_path / "delayOffset.json", everything)
     assert again.offsets == {1: 1, 2: 1}
     again.deliver()

@@ -78,6 +78,7 @@ class Broker:
             raise
         self._io = ThreadPoolExecutor(1, thread_name_prefix=f"rocketmq-{config.broker_name}-io")
         self._flushing = False
+        self._sync_failed = False
         self._waiting: list[tuple[Peer, RemotingCommand, RemotingCommand]] = []
 
     def _open(self, root: Path, advertised_host: str, clock: Callable[[], int]) -> None:
@@ -146,6 +147,7 @@ class Broker:
         self._loop.call_later(self.config.flush_interval, self._flush)
         self._loop.call_later(self.config.flush_consumer_offset_interval, self._save_offsets)
         self._loop.call_later(_EXPIRY_SCAN, self._expire_clients)
+        self._loop.call_later(self.config.retention_interval, self._expire_messages)
 
     def register(self) -> None:
         """Tell the name servers the topics of now."""
@@ -179,21 +181,19 @@ class Broker:
         unsynced = self.state.store.take_unsynced()
 
         def sync() -> None:
-            code = ResponseCode.SUCCESS
             try:
                 unsynced.sync()
             except OSError:
                 log.exception("the commit log could not be synced")
-                code = ResponseCode.FLUSH_DISK_TIMEOUT
-            self._loop.call_soon(self._flushed, group, code)
+                self._sync_failed = True
+            self._loop.call_soon(self._flushed, group)
 
         self._io.submit(sync)
 
-    def _flushed(
-        self, group: list[tuple[Peer, RemotingCommand, RemotingCommand]], code: ResponseCode
-    ) -> None:
+    def _flushed(self, group: list[tuple[Peer, RemotingCommand, RemotingCommand]]) -> None:
         for peer, request, response in group:
-            response.code = int(code)
+            if self._sync_failed:
+                response.code = int(ResponseCode.FLUSH_DISK_TIMEOUT)
             peer.reply(request, response)
         self._flushing = False
         if self._waiting:
@@ -205,17 +205,21 @@ class Broker:
             return
         try:
             checkpoint = self.state.store.checkpoint()
-            self.schedule.save(durable=False)
         except OSError as error:
             log.warning("the index could not be saved: %s", error)
             self._loop.call_later(self.config.flush_interval, self._flush)
             return
+        delivered = self.schedule.take_snapshot()
 
         def write() -> None:
             try:
                 checkpoint.write()
+                if delivered is not None:
+                    delivered.save()
             except OSError:
+                # A later sync that succeeds does not tell what this one lost.
                 log.exception("the checkpoint could not be written")
+                self._sync_failed = True
             self._loop.call_later(self.config.flush_interval, self._flush)
 
         self._io.submit(write)
@@ -223,7 +227,8 @@ class Broker:
     def _save_offsets(self) -> None:
         if self._stopped:
             return
-        snapshot = self.state.offsets.take_snapshot()
+        offsets = self.state.offsets
+        snapshot = offsets.take_snapshot()
         if snapshot is not None:
 
             def save() -> None:
@@ -231,9 +236,16 @@ class Broker:
                     snapshot.save()
                 except OSError:
                     log.exception("the offsets could not be saved")
+                    self._loop.call_soon(offsets.mark_unsaved)
 
             self._io.submit(save)
         self._loop.call_later(self.config.flush_consumer_offset_interval, self._save_offsets)
+
+    def _expire_messages(self) -> None:
+        """Delete the oldest segments when they are too old, or the log is too large."""
+        if not self._stopped:
+            self.state.store.expire()
+            self._loop.call_later(self.config.retention_interval, self._expire_messages)
 
     def _expire_clients(self) -> None:
         if not self._stopped:
@@ -252,9 +264,11 @@ class Broker:
         self._io.shutdown(wait=True)
         try:
             self.state.offsets.save()
-            self.schedule.save(durable=self._durable)
+            delivered = self.schedule.take_snapshot()
         finally:
             self.state.store.close()
+        if delivered is not None:
+            delivered.save()
 
     def abandon(self) -> None:
         """Release the store without saving, as if the process had been killed."""

@@ -34,7 +34,11 @@ def _physical_memory() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """What a broker does; the times are in seconds unless the name says ms."""
+    """What a broker does; the times are in seconds unless the name says ms.
+
+    `max_log_bytes` bounds the commit log (0: no bound); whole segments of
+    `mapped_file_size_commit_log` bytes are deleted, never the one that is written.
+    """
 
     cluster_name: str = "DefaultCluster"
     broker_name: str = "broker-a"
@@ -60,7 +64,9 @@ class BrokerConfig:
     flush_disk_type: str = "ASYNC_FLUSH"
     flush_interval: float = 0.5
     flush_consumer_offset_interval: float = 5.0
-    flush_delay_offset_interval: float = 10.0
+    file_reserved_time: float = 72 * 3600.0
+    max_log_bytes: int = 0
+    retention_interval: float = 10.0
     mapped_file_size_commit_log: int = 1 << 30
     lock_expiry_ms: int = 60_000
     client_expiry: float = 120.0

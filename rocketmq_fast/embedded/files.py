@@ -149,6 +149,19 @@ def load_json(path: Path) -> dict[str, Any] | None:
     return None
 
 
+class Snapshot:
+    """A JSON file's next content, taken on one thread and written on another."""
+
+    def __init__(self, path: Path, content: dict[str, Any], *, durable: bool) -> None:
+        self._path = path
+        self._content = content
+        self._durable = durable
+
+    def save(self) -> None:
+        """Write the file. Raises OSError."""
+        save_json(self._path, self._content, durable=self._durable)
+
+
 class StoreLock:
     """Keeps a second cluster out of a store directory for as long as it is held."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_fast.embedded.files import StoreError, load_json, save_json
+from rocketmq_fast.embedded.files import Snapshot, StoreError, load_json, save_json
 from rocketmq_fast.embedded.requests import Refused
 from rocketmq_fast.protocol.codes import ResponseCode
 
@@ -178,31 +178,22 @@ class OffsetTable:
         """Return a copy of everything."""
         return {key: dict(offsets) for key, offsets in self._table.items()}
 
-    def take_snapshot(self) -> OffsetSnapshot | None:
+    def take_snapshot(self) -> Snapshot | None:
         """Return what is to be saved, None when nothing changed; its save() may run anywhere."""
         if not self._dirty:
             return None
         self._dirty = False
-        return OffsetSnapshot(self._path, self.tables(), self._durable)
+        return Snapshot(self._path, {"offsetTable": self.tables()}, durable=self._durable)
+
+    def mark_unsaved(self) -> None:
+        """Save again next time: what was taken did not reach the disk."""
+        self._dirty = True
 
     def save(self) -> None:
         """Save now. Raises OSError."""
         snapshot = self.take_snapshot()
         if snapshot is not None:
             snapshot.save()
-
-
-class OffsetSnapshot:
-    """A state of the offsets on its way to the disk."""
-
-    def __init__(self, path: Path, tables: dict[str, dict[int, int]], durable: bool) -> None:
-        self._path = path
-        self._tables = tables
-        self._durable = durable
-
-    def save(self) -> None:
-        """Write the file. Raises OSError."""
-        save_json(self._path, {"offsetTable": self._tables}, durable=self._durable)
 
 
 def group_or_refuse(groups: GroupTable, name: str) -> GroupConfig:

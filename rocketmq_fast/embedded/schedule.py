@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from rocketmq_fast._core.stored import ENTRY_BYTES
-from rocketmq_fast.embedded.files import StoreError, load_json, save_json
+from rocketmq_fast.embedded.files import Snapshot, StoreError, load_json
 from rocketmq_fast.embedded.requests import parse_properties
 from rocketmq_fast.embedded.store import SCHEDULE_TOPIC
 from rocketmq_fast.errors import MessageDecodeError
@@ -121,8 +121,13 @@ class ScheduleService:
             reconsume_times=message.reconsume_times,
         )  # fmt: skip
 
-    def save(self, *, durable: bool) -> None:
-        """Save the progress when there was some. Raises OSError."""
-        if self._dirty:
-            self._dirty = False
-            save_json(self._path, {"offsetTable": self._offsets}, durable=durable)
+    def take_snapshot(self) -> Snapshot | None:
+        """Return the progress to be saved, None when there was none.
+
+        It may reach the disk only after the messages that were delivered.
+        """
+        if not self._dirty:
+            return None
+        self._dirty = False
+        content = {"offsetTable": self.offsets}
+        return Snapshot(self._path, content, durable=self._store.durable)

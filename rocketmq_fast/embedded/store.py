@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -492,6 +493,22 @@ class MessageStore:
             content = {"position": self.log.end, "queues": queues}
             self._checkpoint_dirty = False
         return Checkpoint(self.root / "checkpoint", content, unsynced, self.durable)
+
+    def expire(self) -> None:
+        """Delete the segments that are too old, and the oldest of a log that is too large."""
+        config = self.config
+        oldest = self.clock() / 1000 - config.file_reserved_time
+        keep = self.log.start
+        starts = self.log.segment_starts()
+        for start, following in itertools.pairwise(starts):
+            too_large = config.max_log_bytes and self.log.end - start > config.max_log_bytes
+            if not too_large and self.log.modified(start) > oldest:
+                break
+            keep = following
+        if keep > self.log.start:
+            log.info("store %s: deleting the log before %d", self.root, keep)
+            self.log.delete_before(keep)
+            self._raise_min_offsets()
 
     def close(self) -> None:
         """Make everything durable and release the directory."""
