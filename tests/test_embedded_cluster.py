@@ -652,6 +652,33 @@ def test_a_consumer_that_leaves_while_it_is_asked(cluster: Cluster, broker: Raw)
     assert broker.wait(asked).code == 1
 
 
+def test_replies_reach_the_client_that_asked(cluster: Cluster, broker: Raw) -> None:
+    body = {"clientID": "asker", "consumerDataSet": [], "producerDataSet": [{"groupName": "P"}]}
+    properties = "\x02".join(
+        f"{name}\x01{value}" for name, value in (
+            ("MSG_TYPE", "reply"), ("CORRELATION_ID", "c1"), ("REPLY_TO_CLIENT", "asker"),
+            ("TTL", "5000"),
+        )
+    )  # fmt: skip
+    fields = send_fields("DefaultCluster_REPLY_TOPIC", 0, i=properties)
+    refused = broker.call(325, fields, b"pong")
+    assert (refused.code, refused.ext_fields["queueOffset"]) == (1, "0")
+    with Raw(cluster.broker_addr) as asker:
+        assert asker.call(34, None, json.dumps(body).encode()).code == 0
+        for result in (0, 1):
+            sent = broker.send(325, fields, b"pong")
+            push = asker.wait_push()
+            assert (push.code, push.is_oneway, push.body) == (326, False, b"pong")
+            assert push.ext_fields["properties"].startswith(properties)
+            assert "PUSH_REPLY_TIME" in push.ext_fields["properties"]
+            assert push.ext_fields["topic"] == "DefaultCluster_REPLY_TOPIC"
+            assert push.ext_fields["storeHost"] == cluster.broker_addr
+            done = RemotingCommand(result, None, b"", opaque=push.opaque, flag=1)
+            asker.sock.sendall(encode_frame(done))
+            assert broker.wait(sent).code == result
+    assert cluster.message_count("DefaultCluster_REPLY_TOPIC") == 3
+
+
 # ----------------------------------------------------------------------------------- abuse
 
 

@@ -16,6 +16,7 @@ from rocketmq_fast.embedded.locks import LockTable
 from rocketmq_fast.embedded.members import Membership
 from rocketmq_fast.embedded.pull import PullService
 from rocketmq_fast.embedded.queries import QueryService
+from rocketmq_fast.embedded.replies import ReplyService
 from rocketmq_fast.embedded.schedule import ScheduleService
 from rocketmq_fast.embedded.send import SendService
 from rocketmq_fast.embedded.state import BrokerState
@@ -128,6 +129,7 @@ class Broker:
             {RequestCode.CONSUMER_SEND_MSG_BACK: self.sends.send_back},
             dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
                           self.pulls.pull),
+            ReplyService(self.state, self.sends.store_now).handlers(),
             self.clients.handlers(),
             QueryService(self.state).handlers(),
             AdminService(self.state, self.schedule).handlers(),

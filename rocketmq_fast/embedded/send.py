@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rocketmq_fast.remoting.server import Peer
 
 # Long names of code 10 and 324 in the order of the letters that 310, 320 and 325 use.
-_LONG_NAMES = {
+LONG_NAMES = {
     "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
     "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
     "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
@@ -71,31 +71,39 @@ class SendService:
 
     def send(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         """Store the message, or the batch of messages, in a request."""
+        response, wait = self._send(peer, request)
+        if wait:
+            self._when_stored(peer, request, response)
+            return None
+        return response
+
+    def store_now(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """As send(), with an answer that waits for no disk."""
+        return self._send(peer, request)[0]
+
+    def _send(self, peer: Peer, request: RemotingCommand) -> tuple[RemotingCommand, bool]:
+        """Return the answer to a send, and whether it has to wait for the disk."""
         fields: Mapping[str, str] = request.ext_fields
-        if request.code == RequestCode.SEND_MESSAGE:
-            fields = {_LONG_NAMES[k]: v for k, v in fields.items() if k in _LONG_NAMES}
+        if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
+            fields = {LONG_NAMES[k]: v for k, v in fields.items() if k in LONG_NAMES}
         try:
             queue_id, stored, wait = self._store(peer, request, fields)
         except Refused as error:
             return answer(request, error.code, dict(self._marks), remark=error.remark,
-                          json_header=isinstance(error, Malformed))
+                          json_header=isinstance(error, Malformed)), False
         except StoreError as error:
             return answer(request, ResponseCode.SERVICE_NOT_AVAILABLE, dict(self._marks),
-                          remark=str(error))
+                          remark=str(error)), False
         except MessageDecodeError as error:
             return answer(request, ResponseCode.MESSAGE_ILLEGAL, dict(self._marks),
-                          remark=f"topic {topic_of(fields)}: {error}")
+                          remark=f"topic {topic_of(fields)}: {error}"), False
         ext = {
             "msgId": offset_ids(self._state.store.store_host, stored.entries),
             "queueId": str(queue_id),
             "queueOffset": str(stored.queue_offset),
             **self._marks,
         }
-        response = answer(request, ResponseCode.SUCCESS, ext)
-        if wait:
-            self._when_stored(peer, request, response)
-            return None
-        return response
+        return answer(request, ResponseCode.SUCCESS, ext), wait
 
     def _store(
         self, peer: Peer, request: RemotingCommand, fields: Mapping[str, str]
