@@ -8,7 +8,8 @@ from typing import ClassVar
 class RocketMQError(Exception):
     """Root of every error that this package raises on purpose.
 
-    `retriable`: the same call may succeed later. `refresh_route`: the cached route is probably stale.
+    `retriable`: the same call may succeed later. `refresh_route`: the cached route is probably
+    stale.
     """
 
     retriable: ClassVar[bool] = False
@@ -20,7 +21,7 @@ class ConfigError(RocketMQError, ValueError):
 
 
 class ClientStateError(RocketMQError):
-    """A call that the state of the client does not allow (not started, shut down, started twice)."""
+    """A call that the client's state does not allow (not started, shut down, started twice)."""
 
 
 # ------------------------------------------------------------------------------------ codec

@@ -66,9 +66,9 @@ class SendStatus(enum.Enum):
 class SendResult:
     """Answer to a send.
 
-    `msg_id` is the client's unique id (comma-joined for a batch), `offset_msg_id` the broker's id made of
-    its address and the commit log offset, `queue_offset` the position in the queue (of the first message
-    of a batch).
+    `msg_id` is the client's unique id (comma-joined for a batch), `offset_msg_id` the broker's id
+    made of its address and the commit log offset, `queue_offset` the position in the queue (of the
+    first message of a batch).
     """
 
     status: SendStatus
@@ -97,9 +97,10 @@ _SEPARATORS = ("\x01", "\x02")
 class Message:
     """A message to send.
 
-    `keys` may be one string or several; they are joined with a blank, as Java does. `properties` are
-    the user's own; names and values must not be blank nor hold the separators U+0001 and U+0002.
-    `delay_time_level` 1..18 stands for the broker's delay levels (1 s to 2 h by default), 0 for none.
+    `keys` may be one string or several; they are joined with a blank, as Java does. `properties`
+    are the user's own; names and values must not be blank nor hold the separators U+0001 and
+    U+0002. `delay_time_level` 1..18 stands for the broker's delay levels (1 s to 2 h by default),
+    0 for none.
 
     Raises ConfigError for a reserved or unusable property.
     """
@@ -117,15 +118,18 @@ class Message:
         body = cast(object, self.body)
         if not isinstance(body, bytes):
             if not isinstance(body, (bytearray, memoryview)):
+                kind = type(body).__name__
                 raise ConfigError(
-                    f"body of a message for topic {self.topic!r} is {type(body).__name__}, not bytes"
+                    f"body of a message for topic {self.topic!r} is {kind}, not bytes"
                 )
             self.body = bytes(body)
         if self.keys is not None and not isinstance(self.keys, str):
             self.keys = " ".join(self.keys)
         for text, name in ((self.tags, "tags"), (self.keys, "keys")):
             if text is not None and any(mark in text for mark in _SEPARATORS):
-                raise ConfigError(f"{name} of a message for topic {self.topic!r} holds U+0001 or U+0002")
+                raise ConfigError(
+                    f"{name} of a message for topic {self.topic!r} holds U+0001 or U+0002"
+                )
         for name, value in cast(Mapping[str, object], self.properties).items():
             if name in RESERVED_PROPERTIES:
                 raise ConfigError(f"property name {name!r} is used by RocketMQ itself")
@@ -137,7 +141,7 @@ class Message:
                 raise ConfigError(f"property {name!r} holds U+0001 or U+0002")
 
     def wire_properties(self) -> dict[str, str]:
-        """All properties as they are stored with the message: the user's, tags, keys, delay, WAIT."""
+        """All properties as stored with the message: the user's, tags, keys, delay, WAIT."""
         table = dict(self.properties)
         if self.keys is not None:
             table["KEYS"] = str(self.keys)

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import TypeAlias
 
 from rocketmq_fast._core.message import MessageBatch, MessageExt
 from rocketmq_fast._core.queue import ProcessQueue
@@ -36,7 +37,7 @@ class Chunk:
     def left(self) -> int: ...
     def give_up(self) -> int: ...
 
-FailureCallback = Callable[
+FailureCallback: TypeAlias = Callable[
     [Chunk, int, int, list[MessageExt], object, ConsumeContext, BaseException | None], None
 ]
 

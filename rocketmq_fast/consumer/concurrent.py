@@ -3,8 +3,8 @@
 A chunk is what one pull brought. Workers claim batches from its front one by one, so a chunk is as
 parallel as there are workers on it, and costs one hand-over when one worker is enough. How many
 workers are woken follows from the measured time of a listener call: enough to work off the backlog
-within milliseconds, one for a listener of microseconds. A listener that blocks is noticed by a watch
-on the event loop, which adds workers as long as nothing moves.
+within milliseconds, one for a listener of microseconds. A listener that blocks is noticed by a
+watch on the event loop, which adds workers as long as nothing moves.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class PushConsumer:
 
     Options are Java's property names in snake_case (PushConsumerOptions lists them). Subscribe and
     register a listener, then `start`; or use it as a context manager, which starts and shuts down.
-    The listener runs on worker threads, several at a time, with a list of messages and a context; it
-    returns a ConsumeStatus. An exception, None or anything else means "later". All methods may be
+    The listener runs on worker threads, several at a time, with a list of messages and a context;
+    it returns a ConsumeStatus. An exception, None or anything else means "later". All methods may be
     called from any thread. A consumer that was shut down can be started again.
     """
 
@@ -112,9 +112,9 @@ class PushConsumer:
     def start(self) -> None:
         """Join the group and begin to consume.
 
-        Returns when the brokers know this member; queues follow (`wait_assigned`). A topic that does
-        not exist yet is only logged. Raises ConfigError, ClientStateError, NoNameServer, or another
-        RocketMQError when the name servers cannot be asked.
+        Returns when the brokers know this member; queues follow (`wait_assigned`). A topic that
+        does not exist yet is only logged. Raises ConfigError, ClientStateError, NoNameServer, or
+        another RocketMQError when the name servers cannot be asked.
         """
         with self._lock:
             if self._running is not None:

@@ -62,7 +62,7 @@ class StartOffsets:
             return brokers.search_offset(address, queue, self._options.consume_timestamp)
         if where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET and not is_retry:
             return brokers.max_offset(address, queue)
-        # The first offset that is still there: 0 may have expired, and asking for it costs a detour.
+        # The first offset still there: 0 may have expired, and asking for it costs a detour.
         return max(0, brokers.min_offset(address, queue))
 
 

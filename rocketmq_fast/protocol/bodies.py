@@ -13,7 +13,7 @@ from rocketmq_fast.protocol import fastjson
 from rocketmq_fast.protocol.codes import Perm
 
 _MASTER_ID = 0
-# More queues than this in one route is a mistake or an attack: each becomes an object of the client.
+# More queues than this in one route is a mistake or an attack: each becomes an object here.
 _MAX_QUEUES = 1 << 20
 
 
@@ -168,7 +168,8 @@ class TopicRouteData:
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
         """Queues to send to: writable ones of brokers with a master, or what the order topic
-        configuration pins. Sorted by broker name and queue id."""
+        configuration pins. Sorted by broker name and queue id.
+        """
         if self.order_topic_conf:
             return [
                 MessageQueue(topic, name, queue_id)

@@ -1,9 +1,9 @@
 """The JSON dialect of RocketMQ's bodies, read tolerantly and written where Java tools expect it.
 
 fastjson writes maps with integer keys unquoted (`{0:"a"}`) and maps with object keys as such
-(`{{"brokerName":"b","queueId":0,"topic":"t"}:12}`); its parser takes single quotes, unquoted names and
-trailing commas too. Python's json reads none of that, so bodies that may hold it come here. Only plain
-values come out: dict, list, str, int, float, bool, None.
+(`{{"brokerName":"b","queueId":0,"topic":"t"}:12}`); its parser takes single quotes, unquoted names
+and trailing commas too. Python's json reads none of that, so bodies that may hold it come here.
+Only plain values come out: dict, list, str, int, float, bool, None.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class _Reader:
 
 
 def _join_surrogates(text: str) -> str:
-    """Pairs from \\u escapes become one character, lone halves U+FFFD."""
+    """Pairs of escapes become one character, lone halves U+FFFD."""
     if not any("\ud800" <= char <= "\udfff" for char in text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,4 +1,4 @@
-"""Names of topics and groups: checks, prefixes, reserved ones (Validators, TopicValidator, MixAll)."""
+"""Names of topics and groups: checks, prefixes, reserved (Validators, TopicValidator, MixAll)."""
 
 from __future__ import annotations
 

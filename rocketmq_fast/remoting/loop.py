@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
@@ -53,8 +54,8 @@ class Timer:
 class EventLoop:
     """A selector loop on its own thread.
 
-    `call_soon`, `call_later` and `stop` may be called from any thread; the rest on the loop's thread
-    or before `start`. Times are monotonic, so that a jump of the wall clock moves no timer.
+    `call_soon`, `call_later` and `stop` may be called from any thread; the rest on the loop's
+    thread or before `start`. Times are monotonic, so that a jump of the wall clock moves no timer.
     """
 
     def __init__(self, name: str) -> None:
@@ -176,12 +177,10 @@ class EventLoop:
             self._guard(callback, *args)
 
     def _drain_wakeups(self) -> None:
-        # Cleared before the read: a wake-up that comes in between costs one extra round, not a stall.
+        # Cleared before the read: a wake-up in between costs one extra round, not a stall.
         self._woken = False
-        try:
+        with contextlib.suppress(BlockingIOError):  # another round read it
             self._wake_receive.recv(4096)
-        except BlockingIOError:
-            pass  # another round read it
 
     @staticmethod
     def _guard(callback: Callable[..., object], *args: Any) -> None:
