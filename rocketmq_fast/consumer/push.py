@@ -54,8 +54,8 @@ class PushConsumer:
     Options are Java's property names in snake_case (PushConsumerOptions lists them). Subscribe and
     register a listener, then `start`; or use it as a context manager, which starts and shuts down.
     The listener runs on worker threads, several at a time, with a list of messages and a context;
-    it returns a ConsumeStatus. An exception, None or anything else means "later". All methods may be
-    called from any thread. A consumer that was shut down can be started again.
+    it returns a ConsumeStatus. An exception, None or anything else means "later". All methods may
+    be called from any thread. A consumer that was shut down can be started again.
     """
 
     def __init__(self, group: str, **options: Any) -> None:
