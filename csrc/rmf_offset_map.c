@@ -404,6 +404,133 @@ bool rmf_offset_map_remove(struct rmf_offset_map *map, int64_t offset,
     return true;
 }
 
+/* One after another without a call per message: the flow of a consumer is appends and removals in offset
+ * order, whose places follow from the one before. */
+static inline int64_t rmf_run_offset(const struct rmf_offset_run *run, size_t i) {
+    int64_t offset;
+    memcpy(&offset, (const uint8_t *)run->first + i * run->stride, sizeof offset);
+    return offset;
+}
+
+enum rmf_status rmf_offset_map_insert_run(struct rmf_offset_map *map, struct rmf_offset_run run,
+                                          const uint32_t *body_bytes, uint32_t owner, size_t *done,
+                                          uint32_t *inserted, int64_t *inserted_bytes) {
+    enum rmf_status status = RMF_OK;
+    uint32_t added = 0;
+    int64_t bytes = 0;
+    size_t i = 0;
+    while (i < run.count) {
+        struct rmf_offset_leaf *last = map->last;
+        uint32_t used = last == NULL ? RMF_LEAF_SLOTS : last->used;
+        uint32_t used_before = used;
+        int64_t newest = used == RMF_LEAF_SLOTS ? 0 : last->offsets[used - 1];
+        while (used < RMF_LEAF_SLOTS && i < run.count) {
+            int64_t offset = rmf_run_offset(&run, i);
+            if (offset <= newest) {
+                break;
+            }
+            uint32_t size;
+            memcpy(&size, (const uint8_t *)body_bytes + i * run.stride, sizeof size);
+            last->offsets[used] = offset;
+            last->entries[used].body_bytes = size;
+            last->entries[used].owner = owner;
+            last->entries[used].index = (uint32_t)i;
+            bytes += size;
+            newest = offset;
+            used += 1;
+            i += 1;
+        }
+        if (used > used_before) {
+            uint32_t fresh = used - used_before;
+            uint64_t mask = fresh == 64 ? UINT64_MAX : (rmf_bit(fresh) - 1) << used_before;
+            last->present |= mask;
+            last->used = used;
+            map->count += fresh;
+            added += fresh;
+            continue;
+        }
+        struct rmf_offset_entry entry = {0, owner, (uint32_t)i};
+        memcpy(&entry.body_bytes, (const uint8_t *)body_bytes + i * run.stride,
+               sizeof entry.body_bytes);
+        status = rmf_offset_map_insert(map, rmf_run_offset(&run, i), &entry);
+        if (status < 0) {
+            break;
+        }
+        if (status == RMF_OK) {
+            added += 1;
+            bytes += entry.body_bytes;
+        }
+        status = RMF_OK;
+        i += 1;
+    }
+    *done = i;
+    *inserted = added;
+    *inserted_bytes = bytes;
+    return status;
+}
+
+/* Slot of `offset` in the leaf when present, RMF_LEAF_SLOTS otherwise. `likely` is looked at first. */
+static inline uint32_t rmf_leaf_find(const struct rmf_offset_leaf *leaf, uint32_t likely,
+                                     int64_t offset) {
+    uint32_t slot = likely;
+    if (slot >= leaf->used || leaf->offsets[slot] != offset) {
+        slot = rmf_leaf_lower_bound(leaf, offset);
+        if (slot == leaf->used || leaf->offsets[slot] != offset) {
+            return RMF_LEAF_SLOTS;
+        }
+    }
+    return (leaf->present & rmf_bit(slot)) != 0 ? slot : RMF_LEAF_SLOTS;
+}
+
+void rmf_offset_map_remove_run(struct rmf_offset_map *map, struct rmf_offset_run run,
+                               rmf_offset_dropped *dropped, void *context) {
+    uint32_t owner = 0;
+    uint32_t entries = 0;
+    int64_t bytes = 0;
+    size_t i = 0;
+    while (i < run.count && map->count > 0) {
+        struct rmf_offset_leaf *leaf = rmf_find_leaf(map, rmf_run_offset(&run, i));
+        int64_t end = leaf->next == NULL ? INT64_MAX : leaf->next->offsets[0];
+        uint32_t slot = 0;
+        uint32_t gone = 0;
+        size_t before = i;
+        map->hint = leaf;
+        /* All that falls into this leaf; a run that jumps back looks its leaf up again. */
+        do {
+            int64_t offset = rmf_run_offset(&run, i);
+            if (offset < leaf->offsets[0] || (offset >= end && leaf->next != NULL)) {
+                break;
+            }
+            i += 1;
+            uint32_t found = rmf_leaf_find(leaf, slot, offset);
+            if (found == RMF_LEAF_SLOTS) {
+                continue;
+            }
+            const struct rmf_offset_entry *entry = &leaf->entries[found];
+            if (entries > 0 && entry->owner != owner) {
+                dropped(context, owner, entries, bytes);
+                entries = 0;
+                bytes = 0;
+            }
+            owner = entry->owner;
+            entries += 1;
+            bytes += entry->body_bytes;
+            leaf->present &= ~rmf_bit(found);
+            gone += 1;
+            slot = found + 1;
+        } while (i < run.count);
+        map->count -= gone;
+        if (leaf->present == 0) {
+            rmf_unlink(map, leaf);
+        } else if (i == before) {
+            i += 1; /* below the first leaf: absent */
+        }
+    }
+    if (entries > 0) {
+        dropped(context, owner, entries, bytes);
+    }
+}
+
 bool rmf_offset_map_first(const struct rmf_offset_map *map, int64_t *offset,
                           struct rmf_offset_entry *entry) {
     if (map->first == NULL) {

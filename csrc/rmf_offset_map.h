@@ -36,6 +36,28 @@ RMF_MUST_CHECK enum rmf_status rmf_offset_map_insert(struct rmf_offset_map *map,
 /* False when absent. */
 RMF_MUST_CHECK bool rmf_offset_map_remove(struct rmf_offset_map *map, int64_t offset,
                                           struct rmf_offset_entry *entry);
+/* Offsets of a batch: `count` of them, `stride` bytes apart, aligned. */
+struct rmf_offset_run {
+    const int64_t *first;
+    size_t stride;
+    size_t count;
+};
+
+/* What left the map: so many entries of one owner, with so many body bytes. */
+typedef void rmf_offset_dropped(void *context, uint32_t owner, uint32_t entries, int64_t body_bytes);
+
+/* Inserts a batch; entry i gets body_bytes[i] (same stride as the offsets), `owner` and index i. Offsets
+ * that are there already are left alone. *done: how many were looked at, less than count only on
+ * RMF_ERR_NO_MEMORY. *inserted and *inserted_bytes: what was new. Written on every outcome. */
+RMF_MUST_CHECK enum rmf_status rmf_offset_map_insert_run(struct rmf_offset_map *map,
+                                                         struct rmf_offset_run run,
+                                                         const uint32_t *body_bytes, uint32_t owner,
+                                                         size_t *done, uint32_t *inserted,
+                                                         int64_t *inserted_bytes);
+/* Removes a batch; absent offsets are ignored. Reports what left, owner by owner. */
+void rmf_offset_map_remove_run(struct rmf_offset_map *map, struct rmf_offset_run run,
+                               rmf_offset_dropped *dropped, void *context);
+
 /* Smallest and largest; false when empty. */
 RMF_MUST_CHECK bool rmf_offset_map_first(const struct rmf_offset_map *map, int64_t *offset,
                                          struct rmf_offset_entry *entry);

@@ -68,14 +68,26 @@ static uint32_t rmf_owner_new(struct rmf_queue *queue, void *object) {
     return at;
 }
 
-static void rmf_owner_drop_message(struct rmf_queue *queue, const struct rmf_offset_entry *entry) {
-    struct rmf_owner *owner = &queue->owners[entry->owner];
-    queue->body_bytes -= entry->body_bytes;
-    owner->live -= 1;
+/* Entries of an owner left the queue (an rmf_offset_dropped). */
+static void rmf_owner_drop(void *context, uint32_t at, uint32_t entries, int64_t body_bytes) {
+    struct rmf_queue *queue = context;
+    struct rmf_owner *owner = &queue->owners[at];
+    queue->body_bytes -= body_bytes;
+    owner->live -= entries;
     if (owner->live == 0) {
         owner->next = queue->released_owner;
-        queue->released_owner = entry->owner;
+        queue->released_owner = at;
     }
+}
+
+static void rmf_owner_drop_message(struct rmf_queue *queue, const struct rmf_offset_entry *entry) {
+    rmf_owner_drop(queue, entry->owner, 1, entry->body_bytes);
+}
+
+static struct rmf_offset_run rmf_run_of_messages(const struct rmf_message *messages,
+                                                 size_t count) {
+    struct rmf_offset_run run = {&messages->queue_offset, sizeof *messages, count};
+    return run;
 }
 
 void *rmf_queue_next_released(struct rmf_queue *queue) {
@@ -103,23 +115,14 @@ enum rmf_status rmf_queue_put(struct rmf_queue *queue, void *object,
         return RMF_ERR_NO_MEMORY;
     }
     struct rmf_owner *owner = &queue->owners[at];
-    int64_t largest = queue->largest;
-    enum rmf_status status = RMF_OK;
     size_t done = 0;
-    for (; done < count; done++) {
-        const struct rmf_message *m = &messages[done];
-        struct rmf_offset_entry entry = {m->body_len, at, (uint32_t)done};
-        status = rmf_offset_map_insert(&queue->waiting, m->queue_offset, &entry);
-        if (status == RMF_OK) {
-            owner->live += 1;
-            queue->body_bytes += m->body_len;
-            if (m->queue_offset > largest) {
-                largest = m->queue_offset;
-            }
-        } else if (status != RMF_NEED_MORE) {
-            break;
-        }
+    int64_t bytes = 0;
+    enum rmf_status status = RMF_OK;
+    if (count > 0) {
+        status = rmf_offset_map_insert_run(&queue->waiting, rmf_run_of_messages(messages, count),
+                                           &messages->body_len, at, &done, &owner->live, &bytes);
     }
+    queue->body_bytes += bytes;
     if (status < 0) {
         /* Take back what this call inserted, and only that: an offset that was there before belongs to
          * another owner and goes back into the slot it had, which needs no memory. */
@@ -142,7 +145,10 @@ enum rmf_status rmf_queue_put(struct rmf_queue *queue, void *object,
         queue->free_owner = at;
         return RMF_ERR_NO_MEMORY;
     }
-    queue->largest = largest;
+    int64_t newest;
+    if (rmf_offset_map_last(&queue->waiting, &newest) && newest > queue->largest) {
+        queue->largest = newest;
+    }
     *inserted = owner->live;
     if (owner->live == 0) {
         owner->object = NULL;
@@ -169,31 +175,22 @@ static int64_t rmf_queue_after_removal(const struct rmf_queue *queue) {
                : rmf_offset_after(queue->largest);
 }
 
-int64_t rmf_queue_remove(struct rmf_queue *queue, const int64_t *offsets, size_t count) {
+static int64_t rmf_queue_remove_run(struct rmf_queue *queue, struct rmf_offset_run run) {
     if (queue->waiting.count == 0) {
         return RMF_QUEUE_NO_OFFSET;
     }
-    struct rmf_offset_entry entry;
-    for (size_t i = 0; i < count; i++) {
-        if (rmf_offset_map_remove(&queue->waiting, offsets[i], &entry)) {
-            rmf_owner_drop_message(queue, &entry);
-        }
-    }
+    rmf_offset_map_remove_run(&queue->waiting, run, rmf_owner_drop, queue);
     return rmf_queue_after_removal(queue);
+}
+
+int64_t rmf_queue_remove(struct rmf_queue *queue, const int64_t *offsets, size_t count) {
+    struct rmf_offset_run run = {offsets, sizeof *offsets, count};
+    return rmf_queue_remove_run(queue, run);
 }
 
 int64_t rmf_queue_remove_messages(struct rmf_queue *queue, const struct rmf_message *messages,
                                   size_t count) {
-    if (queue->waiting.count == 0) {
-        return RMF_QUEUE_NO_OFFSET;
-    }
-    struct rmf_offset_entry entry;
-    for (size_t i = 0; i < count; i++) {
-        if (rmf_offset_map_remove(&queue->waiting, messages[i].queue_offset, &entry)) {
-            rmf_owner_drop_message(queue, &entry);
-        }
-    }
-    return rmf_queue_after_removal(queue);
+    return rmf_queue_remove_run(queue, rmf_run_of_messages(messages, count));
 }
 
 int64_t rmf_queue_take(struct rmf_queue *queue, size_t limit, struct rmf_queue_item *items) {

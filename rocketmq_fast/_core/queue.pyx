@@ -1,6 +1,5 @@
 """ProcessQueue: the messages of one queue that were pulled and are not acknowledged yet."""
 
-cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t
@@ -56,18 +55,17 @@ cdef class ProcessQueue:
     def __dealloc__(self):
         if self._queue != NULL:
             rmf_queue_clear(self._queue)
-            self._release()
+            self._release(rmf_queue_next_released(self._queue))
             rmf_queue_free(self._queue)
 
-    cdef int _release(self) except -1:
-        """Give back the batches that no message of the queue needs any more."""
-        cdef void *owner
-        while True:
-            with self._lock:
-                owner = rmf_queue_next_released(self._queue)
-            if owner == NULL:
-                return 0
-            Py_DECREF(<object>owner)  # may run code of any kind, so never under the lock
+    cdef int _release(self, void *owner) except -1:
+        """Give back `owner` and every other batch that no message of the queue needs any more."""
+        while owner != NULL:
+            Py_DECREF(<object>owner)  # may run code of any kind, so never under the guard
+            rmf_guard_lock(&self._guard)
+            owner = rmf_queue_next_released(self._queue)
+            rmf_guard_unlock(&self._guard)
+        return 0
 
     def put(self, MessageBatch batch not None):
         """Insert the messages of a batch; offsets that are there already are left alone.
@@ -78,9 +76,10 @@ cdef class ProcessQueue:
         cdef rmf_bool dispatch = False
         cdef rmf_status status
         Py_INCREF(batch)  # on behalf of the queue
-        with self._lock:
-            status = rmf_queue_put(self._queue, <void *>batch, batch._messages, batch._count,
-                                   &inserted, &dispatch)
+        rmf_guard_lock(&self._guard)
+        status = rmf_queue_put(self._queue, <void *>batch, batch._messages, batch._count,
+                               &inserted, &dispatch)
+        rmf_guard_unlock(&self._guard)
         if status < 0:
             Py_DECREF(batch)
             raise MemoryError("process queue")
@@ -91,9 +90,12 @@ cdef class ProcessQueue:
     cdef int64_t remove_run(self, MessageBatch batch, size_t start, size_t stop) except? -2:
         """Remove messages start..stop of a batch; the offset to commit, as `remove`."""
         cdef int64_t offset
-        with self._lock:
-            offset = rmf_queue_remove_messages(self._queue, batch._messages + start, stop - start)
-        self._release()
+        cdef void *released
+        rmf_guard_lock(&self._guard)
+        offset = rmf_queue_remove_messages(self._queue, batch._messages + start, stop - start)
+        released = rmf_queue_next_released(self._queue)
+        rmf_guard_unlock(&self._guard)
+        self._release(released)
         return offset
 
     def remove_batch(self, MessageBatch batch not None, size_t start=0, stop=None):
@@ -109,12 +111,15 @@ cdef class ProcessQueue:
         Returns the offset to commit: the smallest one left, or the largest ever put plus one when none
         is left, or -1 when nothing was waiting before.
         """
+        cdef void *released
         cdef const int64_t[::1] array = _offset_array(offsets)
         cdef size_t count = <size_t>array.shape[0]
         cdef int64_t offset
-        with self._lock:
-            offset = rmf_queue_remove(self._queue, &array[0] if count else NULL, count)
-        self._release()
+        rmf_guard_lock(&self._guard)
+        offset = rmf_queue_remove(self._queue, &array[0] if count else NULL, count)
+        released = rmf_queue_next_released(self._queue)
+        rmf_guard_unlock(&self._guard)
+        self._release(released)
         return offset
 
     def take(self, size_t limit):
@@ -123,19 +128,24 @@ cdef class ProcessQueue:
         cdef int64_t count
         cdef int64_t i
         cdef size_t waiting
+        cdef void *released
         cdef list messages = []
-        with self._lock:
-            waiting = rmf_queue_count(self._queue)
+        rmf_guard_lock(&self._guard)
+        waiting = rmf_queue_count(self._queue)
+        rmf_guard_unlock(&self._guard)
         if limit > waiting:
             limit = waiting
         items = <rmf_queue_item *>rmf_alloc_array(limit, sizeof(rmf_queue_item))
         if items == NULL:
             raise MemoryError("process queue")
         try:
-            with self._lock:
-                count = rmf_queue_take(self._queue, limit, items)
-                for i in range(count):
-                    Py_INCREF(<object>items[i].owner)  # others may empty the queue meanwhile
+            rmf_guard_lock(&self._guard)
+            count = rmf_queue_take(self._queue, limit, items)
+            for i in range(count):
+                Py_INCREF(<object>items[i].owner)  # others may empty the queue meanwhile
+            released = rmf_queue_next_released(self._queue)
+            rmf_guard_unlock(&self._guard)
+            self._release(released)  # of a message that was put again while it was taken
             if count < 0:
                 raise MemoryError("process queue")
             for i in range(count):
@@ -143,52 +153,64 @@ cdef class ProcessQueue:
                 Py_DECREF(<object>items[i].owner)
         finally:
             rmf_free(items)
-        self._release()  # a message that was put again while taken gives its batch back
         return messages
 
     def commit(self):
         """Drop the taken messages. Returns the largest taken offset plus one, -1 when none was taken."""
+        cdef void *released
         cdef int64_t offset
-        with self._lock:
-            offset = rmf_queue_commit(self._queue)
-        self._release()
+        rmf_guard_lock(&self._guard)
+        offset = rmf_queue_commit(self._queue)
+        released = rmf_queue_next_released(self._queue)
+        rmf_guard_unlock(&self._guard)
+        self._release(released)
         return offset
 
     def rollback(self):
         """Put all taken messages back among the waiting ones."""
+        cdef void *released
         cdef rmf_status status
-        with self._lock:
-            status = rmf_queue_rollback(self._queue)
+        rmf_guard_lock(&self._guard)
+        status = rmf_queue_rollback(self._queue)
+        released = rmf_queue_next_released(self._queue)
+        rmf_guard_unlock(&self._guard)
+        self._release(released)
         if status < 0:
             raise MemoryError("process queue")
-        self._release()
 
     def make_consume_again(self, offsets):
         """Put these taken messages back among the waiting ones; others are ignored."""
+        cdef void *released
         cdef const int64_t[::1] array = _offset_array(offsets)
         cdef size_t count = <size_t>array.shape[0]
         cdef rmf_status status
-        with self._lock:
-            status = rmf_queue_make_consume_again(self._queue, &array[0] if count else NULL, count)
+        rmf_guard_lock(&self._guard)
+        status = rmf_queue_make_consume_again(self._queue, &array[0] if count else NULL, count)
+        released = rmf_queue_next_released(self._queue)
+        rmf_guard_unlock(&self._guard)
+        self._release(released)
         if status < 0:
             raise MemoryError("process queue")
-        self._release()
 
     def clear(self):
         """Forget everything, the largest offset included."""
-        with self._lock:
-            rmf_queue_clear(self._queue)
-        self._release()
+        cdef void *released
+        rmf_guard_lock(&self._guard)
+        rmf_queue_clear(self._queue)
+        released = rmf_queue_next_released(self._queue)
+        rmf_guard_unlock(&self._guard)
+        self._release(released)
 
     def first(self):
         """The waiting message with the smallest offset, or None."""
         cdef rmf_queue_item item
         cdef bint found
         cdef MessageBatch batch
-        with self._lock:
-            found = rmf_queue_first(self._queue, &item)
-            if found:
-                Py_INCREF(<object>item.owner)
+        rmf_guard_lock(&self._guard)
+        found = rmf_queue_first(self._queue, &item)
+        if found:
+            Py_INCREF(<object>item.owner)
+        rmf_guard_unlock(&self._guard)
         if not found:
             return None
         batch = <MessageBatch>item.owner
@@ -198,57 +220,82 @@ cdef class ProcessQueue:
     @property
     def count(self):
         """Messages in the queue, waiting and taken."""
-        with self._lock:
-            return rmf_queue_count(self._queue)
+        cdef int64_t value
+        rmf_guard_lock(&self._guard)
+        value = <int64_t>rmf_queue_count(self._queue)
+        rmf_guard_unlock(&self._guard)
+        return value
 
     @property
     def taken_count(self):
         """Messages that `take` gave out."""
-        with self._lock:
-            return rmf_queue_taken_count(self._queue)
+        cdef int64_t value
+        rmf_guard_lock(&self._guard)
+        value = <int64_t>rmf_queue_taken_count(self._queue)
+        rmf_guard_unlock(&self._guard)
+        return value
 
     @property
     def size(self):
         """Body bytes in the queue."""
-        with self._lock:
-            return rmf_queue_body_bytes(self._queue)
+        cdef int64_t value
+        rmf_guard_lock(&self._guard)
+        value = rmf_queue_body_bytes(self._queue)
+        rmf_guard_unlock(&self._guard)
+        return value
 
     @property
     def span(self):
         """Largest minus smallest waiting offset, 0 when none waits."""
-        with self._lock:
-            return rmf_queue_span(self._queue)
+        cdef int64_t value
+        rmf_guard_lock(&self._guard)
+        value = rmf_queue_span(self._queue)
+        rmf_guard_unlock(&self._guard)
+        return value
 
     @property
     def min_offset(self):
         """Smallest waiting offset, -1 when none waits."""
-        with self._lock:
-            return rmf_queue_min_offset(self._queue)
+        cdef int64_t value
+        rmf_guard_lock(&self._guard)
+        value = rmf_queue_min_offset(self._queue)
+        rmf_guard_unlock(&self._guard)
+        return value
 
     @property
     def max_offset(self):
         """Largest waiting offset, -1 when none waits."""
-        with self._lock:
-            return rmf_queue_max_offset(self._queue)
+        cdef int64_t value
+        rmf_guard_lock(&self._guard)
+        value = rmf_queue_max_offset(self._queue)
+        rmf_guard_unlock(&self._guard)
+        return value
 
     @property
     def taken_min_offset(self):
         """Smallest taken offset, -1 when none is taken."""
-        with self._lock:
-            return rmf_queue_taken_min_offset(self._queue)
+        cdef int64_t value
+        rmf_guard_lock(&self._guard)
+        value = rmf_queue_taken_min_offset(self._queue)
+        rmf_guard_unlock(&self._guard)
+        return value
 
     @property
     def taken_max_offset(self):
         """Largest taken offset, -1 when none is taken."""
-        with self._lock:
-            return rmf_queue_taken_max_offset(self._queue)
+        cdef int64_t value
+        rmf_guard_lock(&self._guard)
+        value = rmf_queue_taken_max_offset(self._queue)
+        rmf_guard_unlock(&self._guard)
+        return value
 
     def check(self):
         """Walk every invariant; raises AssertionError with the broken one. For tests."""
         cdef const char *reason = NULL
         cdef bint sound
-        with self._lock:
-            sound = rmf_queue_check(self._queue, &reason)
+        rmf_guard_lock(&self._guard)
+        sound = rmf_queue_check(self._queue, &reason)
+        rmf_guard_unlock(&self._guard)
         if not sound:
             raise AssertionError((<bytes>reason).decode("ascii"))
 
