@@ -101,6 +101,89 @@ static void the_map_holds_what_a_table_holds(void) {
     }
 }
 
+struct dropped {
+    uint32_t entries;
+    int64_t bytes;
+};
+
+static void count_dropped(void *context, uint32_t owner, uint32_t entries, int64_t body_bytes) {
+    struct dropped *dropped = context;
+    CHECK(owner < 7);
+    CHECK(entries > 0);
+    dropped->entries += entries;
+    dropped->bytes += body_bytes;
+}
+
+/* As mixed, in whole runs: ascending, descending, with gaps, with repeated offsets. */
+static void mixed_runs(uint32_t seed) {
+    struct rmf_offset_map map;
+    struct table *table = calloc(1, sizeof *table);
+    CHECK(table != NULL);
+    rmf_offset_map_init(&map);
+    state = seed;
+    for (uint32_t round = 0; round < 300; round++) {
+        struct {
+            int64_t offset;
+            uint32_t body;
+            uint32_t other;
+        } items[200];
+        size_t count = random_below(200);
+        size_t at = random_below(OFFSETS);
+        size_t step = random_below(2) == 0 ? 1 : random_below(70);
+        bool backwards = random_below(3) == 0;
+        for (size_t i = 0; i < count; i++) {
+            items[i].offset = (int64_t)at;
+            items[i].body = (uint32_t)i;
+            at = (backwards ? at + OFFSETS - step : at + step) % OFFSETS;
+        }
+        struct rmf_offset_run run = {&items[0].offset, sizeof items[0], count};
+        if (count > 0 && random_below(8) < (round % 60 < 30 ? 6u : 2u)) {
+            size_t done;
+            uint32_t inserted;
+            int64_t bytes;
+            CHECK_EQ(rmf_offset_map_insert_run(&map, run, &items[0].body, round % 7, &done,
+                                               &inserted, &bytes),
+                     RMF_OK);
+            CHECK_EQ(done, count);
+            for (size_t i = 0; i < count; i++) {
+                size_t place = (size_t)items[i].offset;
+                if (!table->present[place]) {
+                    table->present[place] = true;
+                    table->value[place] = (uint32_t)i;
+                    table->count++;
+                    inserted--;
+                    bytes -= (int64_t)i;
+                }
+            }
+            CHECK_EQ(inserted, 0);
+            CHECK_EQ(bytes, 0);
+        } else {
+            struct dropped dropped = {0, 0};
+            rmf_offset_map_remove_run(&map, run, count_dropped, &dropped);
+            for (size_t i = 0; i < count; i++) {
+                size_t place = (size_t)items[i].offset;
+                if (table->present[place]) {
+                    table->present[place] = false;
+                    table->count--;
+                    dropped.entries--;
+                    dropped.bytes -= table->value[place];
+                }
+            }
+            CHECK_EQ(dropped.entries, 0);
+            CHECK_EQ(dropped.bytes, 0);
+        }
+        check_same(&map, table, 1);
+    }
+    rmf_offset_map_clear(&map);
+    free(table);
+}
+
+static void runs_do_what_single_calls_do(void) {
+    for (uint32_t seed = 1; seed <= 20; seed++) {
+        mixed_runs(seed);
+    }
+}
+
 static void a_steady_flow_allocates_nothing(void) {
     struct rmf_offset_map map;
     struct rmf_offset_entry entry = {0, 0, 0};
@@ -161,6 +244,7 @@ static void an_empty_map_has_nothing(void) {
 
 const struct test tests[] = {
     {"the map holds what a table holds", the_map_holds_what_a_table_holds},
+    {"runs do what single calls do", runs_do_what_single_calls_do},
     {"a steady flow allocates nothing", a_steady_flow_allocates_nothing},
     {"the map survives each failed allocation", the_map_survives_each_failed_allocation},
     {"an empty map has nothing", an_empty_map_has_nothing},
