@@ -52,7 +52,7 @@ def missing(name: str, reason: str) -> NoReturn:
         pytest.fail(f"{name!r} is no requirement; known: {sorted(_PROBES)}")
     if name in required_names():
         pytest.fail(f"required {name}: {reason}", pytrace=False)
-    pytest.skip(f"needs {name}: {reason}")
+    pytest.skip(f"needs {name}: {reason}", allow_module_level=True)
 
 
 def require(name: str, reason: str | None = None) -> None:

@@ -1,0 +1,225 @@
+"""Options of the data source: names, defaults and checks.
+
+Names are case-insensitive, as Spark's are; the aliases are what other RocketMQ connectors, and
+Spark's Kafka source, call the same thing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rocketmq_fast._core import TagFilter
+from rocketmq_fast.client.options import name_server_list
+from rocketmq_fast.errors import ConfigError
+from rocketmq_fast.protocol.names import check_group, check_topic
+from rocketmq_fast.spark.offsets import EARLIEST, LATEST, OffsetSpec, parse_offsets
+from rocketmq_fast.spark.schema import COLUMNS, column_names
+
+# Never random: each new name would leave a group behind in the broker's tables.
+DEFAULT_GROUP = "SPARK_ROCKETMQ"
+_RESERVED_GROUP = "DEFAULT_CONSUMER"
+
+# Canonical name -> other names for it.
+_READ_OPTIONS: dict[str, tuple[str, ...]] = {
+    "namesrvAddr": ("nameServer", "nameServerAddress"),
+    "topic": ("subscribe", "path", "paths"),
+    "tags": ("subExpression",),
+    "group": (),
+    "columns": (),
+    "includeProperties": (),
+    "startingOffsets": (),
+    "endingOffsets": (),
+    "failOnDataLoss": (),
+    "onCorruptMessage": (),
+    "maxRecordsPerPartition": (),
+    "minPartitions": (),
+    "minRecordsPerPartition": (),
+    "arrowBatchRows": (),
+    "arrowBatchBytes": (),
+    "pullBatchSize": (),
+    "pullPipeline": (),
+    "pullTimeoutMs": (),
+    "fetchOffset.numRetries": (),
+    "fetchOffset.retryIntervalMs": (),
+}
+_BY_LOWER = {
+    name.lower(): canonical
+    for canonical, aliases in _READ_OPTIONS.items()
+    for name in (canonical, *aliases)
+}
+_SPELLING = {
+    name.lower(): name
+    for canonical, aliases in _READ_OPTIONS.items()
+    for name in (canonical, *aliases)
+}
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
+_UNITS |= {"g": 1 << 30, "gb": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Checked options of a read. Times are seconds.
+
+    `columns` are those of the option `columns`, or all but what `includeProperties` leaves out.
+    """
+
+    namesrv_addr: tuple[str, ...]
+    topics: tuple[str, ...]
+    tags: str
+    group: str
+    columns: tuple[str, ...]
+    starting_offsets: OffsetSpec
+    ending_offsets: OffsetSpec
+    fail_on_data_loss: bool
+    skip_corrupt: bool
+    max_records_per_partition: int | None
+    min_partitions: int | None
+    min_records_per_partition: int
+    arrow_batch_rows: int
+    arrow_batch_bytes: int
+    pull_batch_size: int
+    pull_pipeline: int
+    pull_timeout: float
+    retries: int
+    retry_interval: float
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Check what the user gave. Raises ConfigError that names the option."""
+        return _Parser(options).read_options()
+
+
+class _Parser:
+    """The given options by canonical name."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given: dict[str, str] = {}
+        self._spelled: dict[str, str] = {}
+        for name, value in options.items():
+            lower = name.lower()
+            canonical = _BY_LOWER.get(lower)
+            if canonical is None:
+                near = difflib.get_close_matches(lower, _BY_LOWER, 1, 0.0)[0]
+                raise ConfigError(
+                    f"the rocketmq source has no option {name!r}; "
+                    f"did you mean {_SPELLING[near]!r}?"
+                )
+            if canonical in self._given:
+                raise ConfigError(
+                    f"options {self._spelled[canonical]!r} and {_SPELLING[lower]!r} mean the same; "
+                    "give one of them"
+                )
+            self._given[canonical] = value
+            self._spelled[canonical] = _SPELLING[lower]
+
+    def read_options(self) -> ReadOptions:
+        topics = self._topics()
+        starting = parse_offsets("startingOffsets", self._text("startingOffsets", EARLIEST), topics)
+        ending = parse_offsets("endingOffsets", self._text("endingOffsets", LATEST), topics)
+        if ending.default == EARLIEST:
+            raise ConfigError("option 'endingOffsets' cannot be 'earliest'")
+        group = self._text("group", DEFAULT_GROUP)
+        check_group(group, _RESERVED_GROUP)
+        return ReadOptions(
+            namesrv_addr=self._name_servers(),
+            topics=topics,
+            tags=self._tags(),
+            group=group,
+            columns=self._columns(),
+            starting_offsets=starting,
+            ending_offsets=ending,
+            fail_on_data_loss=self._bool("failOnDataLoss", True),
+            skip_corrupt=self._choice("onCorruptMessage", "fail", "skip") == "skip",
+            max_records_per_partition=self._optional_int("maxRecordsPerPartition", 1),
+            min_partitions=self._optional_int("minPartitions", 1),
+            min_records_per_partition=self._int("minRecordsPerPartition", 10_000, 0),
+            arrow_batch_rows=self._int("arrowBatchRows", 10_000, 1),
+            arrow_batch_bytes=self._size("arrowBatchBytes", 16 << 20, 1 << 30),
+            pull_batch_size=self._int("pullBatchSize", 32, 1, 1 << 16),
+            pull_pipeline=self._int("pullPipeline", 8, 1, 256),
+            pull_timeout=self._int("pullTimeoutMs", 20_000, 1) / 1000,
+            retries=self._int("fetchOffset.numRetries", 3, 0),
+            retry_interval=self._int("fetchOffset.retryIntervalMs", 1_000, 0) / 1000,
+        )
+
+    def _text(self, name: str, default: str) -> str:
+        return self._given.get(name, default).strip()
+
+    def _name_servers(self) -> tuple[str, ...]:
+        value = self._given.get("namesrvAddr")
+        if value is None and not os.environ.get("NAMESRV_ADDR"):
+            raise ConfigError(
+                "option 'namesrvAddr' is not set, and neither is the environment's NAMESRV_ADDR"
+            )
+        return name_server_list(value)
+
+    def _topics(self) -> tuple[str, ...]:
+        value = self._given.get("topic")
+        if value is None:
+            raise ConfigError("option 'topic' is not set")
+        if self._spelled["topic"] == "paths":  # load(["A", "B"])
+            names = [str(name) for name in json.loads(value)]
+        else:
+            names = value.split(",")
+        topics = []
+        for name in (name.strip() for name in names):
+            check_topic(name)
+            if name not in topics:
+                topics.append(name)
+        return tuple(topics)
+
+    def _tags(self) -> str:
+        value = self._text("tags", "*")
+        if "," in value and "||" not in value:
+            value = "||".join(value.split(","))
+        return TagFilter(value).expression
+
+    def _columns(self) -> tuple[str, ...]:
+        with_properties = self._bool("includeProperties", True)
+        value = self._given.get("columns")
+        if value is None:
+            return COLUMNS if with_properties else COLUMNS[: COLUMNS.index("properties")]
+        names = column_names(name.strip() for name in value.split(","))
+        if not with_properties and "properties" in names:
+            raise ConfigError("option 'columns' names 'properties', 'includeProperties' is false")
+        return names
+
+    def _bool(self, name: str, default: bool) -> bool:
+        value = self._text(name, str(default)).lower()
+        if value not in ("true", "false"):
+            raise ConfigError(f"option {name!r} is {value!r}, not true or false")
+        return value == "true"
+
+    def _choice(self, name: str, *choices: str) -> str:
+        value = self._text(name, choices[0]).lower()
+        if value not in choices:
+            raise ConfigError(f"option {name!r} is {value!r}, not one of {', '.join(choices)}")
+        return value
+
+    def _int(self, name: str, default: int, low: int, high: int = 2**63 - 1) -> int:
+        value = self._text(name, str(default))
+        if re.fullmatch(r"[+-]?[0-9]{1,19}", value) is None:
+            raise ConfigError(f"option {name!r} is {value!r}, not an integer")
+        return self._bounded(name, int(value), low, high)
+
+    def _optional_int(self, name: str, low: int) -> int | None:
+        return self._int(name, low, low) if name in self._given else None
+
+    def _size(self, name: str, default: int, high: int) -> int:
+        value = self._text(name, str(default)).lower()
+        match = re.fullmatch(r"([0-9]{1,18}) ?([a-z]{0,2})", value)
+        if match is None or match[2] not in _UNITS:
+            raise ConfigError(f"option {name!r} is {value!r}, not a size as 16m or 65536")
+        return self._bounded(name, int(match[1]) * _UNITS[match[2]], 1, high)
+
+    @staticmethod
+    def _bounded(name: str, value: int, low: int, high: int) -> int:
+        if not low <= value <= high:
+            bound = f"at least {low}" if value < low else f"at most {high}"
+            raise ConfigError(f"option {name!r} is {value}; it must be {bound}")
+        return value

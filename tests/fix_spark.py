@@ -1,0 +1,138 @@
+"""A Spark session, clusters to read from, and messages in them."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rocketmq_fast._core import encode_batch
+from rocketmq_fast.protocol.codes import RequestCode
+from tests.apache import wire
+from tests.require import require
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BATCH = 200
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One local session with two cores for all tests; its workers run this interpreter."""
+    require("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    from rocketmq_fast.spark import register
+
+    scratch = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("rocketmq-fast-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.task.maxFailures", "1")
+        .config("spark.sql.execution.pyspark.udf.faulthandler.enabled", "true")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    register(session)
+    yield session
+    session.stop()
+
+
+@dataclass(slots=True)
+class Filled:
+    """A topic on a broker, and the bodies in it by queue, in the order of their offsets."""
+
+    namesrv_addr: str
+    broker_addr: str
+    broker_name: str
+    topic: str
+    bodies: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def options(self, **more: object) -> dict[str, str]:
+        """Options of a read of the topic."""
+        options = {"namesrvAddr": self.namesrv_addr, "topic": self.topic}
+        return options | {name: str(value) for name, value in more.items()}
+
+    @property
+    def count(self) -> int:
+        """All messages."""
+        return sum(map(len, self.bodies.values()))
+
+    def send(
+        self, queue_id: int, bodies: list[bytes], properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Append to a queue, many at a time. Keys are k<offset>; a tag comes by the properties."""
+        known = self.bodies.setdefault(queue_id, [])
+        for start in range(0, len(bodies), _BATCH):
+            chunk = bodies[start : start + _BATCH]
+            elements = [
+                (0, body, {"KEYS": f"k{len(known) + n}", **(properties or {})})
+                for n, body in enumerate(chunk)
+            ]
+            self._send_batch(queue_id, encode_batch(elements))
+            known += chunk
+
+    def _send_batch(self, queue_id: int, body: bytes) -> None:
+        fields = {
+            "a": "spark_test_producer",
+            "b": self.topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(queue_id),
+            "f": "0",
+            "g": str(time.time_ns() // 1_000_000),
+            "h": "0",
+            "i": "",
+            "j": "0",
+            "k": "false",
+            "m": "true",
+        }
+        for _ in range(20):
+            answer = wire.request(
+                self.broker_addr, RequestCode.SEND_BATCH_MESSAGE, fields, body, timeout=15.0
+            )
+            if answer.code == wire.SUCCESS:
+                return
+            time.sleep(0.1)  # a busy broker says so
+        raise AssertionError(f"{self.topic}: {answer.code} {answer.remark}")
+
+
+def fill(cluster: Any, topic: str, counts: Mapping[int, int], *, size: int = 100) -> Filled:
+    """Create a topic on a cluster, embedded or Apache, and put messages into its queues."""
+    cluster.create_topic(topic, queues=max(counts) + 1)
+    filled = Filled(cluster.namesrv_addr, cluster.broker_addr, cluster.broker_name, topic)
+    source = random.Random(topic)
+    for queue_id, count in counts.items():
+        filled.send(queue_id, [source.randbytes(size) for _ in range(count)])
+    return filled
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[Any]:
+    """An embedded cluster for the Spark tests."""
+    from rocketmq_fast.embedded import Cluster
+
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark_topic(spark_cluster: Any) -> Filled:
+    """4,000 messages in queues of very different sizes; queue 3 is empty."""
+    return fill(spark_cluster, "SparkRead", {0: 2500, 1: 1400, 2: 100, 3: 0})
