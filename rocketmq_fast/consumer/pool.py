@@ -1,0 +1,242 @@
+"""The worker threads of a consumer, as many as the backlog and the listener's pace call for.
+
+How many workers are woken follows from the measured time of a listener call: enough to work off the
+backlog within milliseconds, one for a listener of microseconds, so that a fast listener costs one
+hand-over a pull. A listener that blocks is noticed by a watch on the event loop, which adds workers
+as long as nothing moves. Threads above the minimum end when they were idle for a minute.
+"""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from rocketmq_fast._core.consume import ConsumeWorker
+from rocketmq_fast.remoting.loop import EventLoop
+
+logger = logging.getLogger(__name__)
+
+# The backlog that is due at once should be worked off in about this time.
+_TARGET_SECONDS = 0.002
+# Without a finished call for this long, workers are added.
+_WATCH_SECONDS = 0.01
+_IDLE_SECONDS = 60.0
+_SMOOTHING = 0.3
+
+
+class Work(Protocol):
+    """Something that workers take from the pool's line."""
+
+    @property
+    def calls_left(self) -> int:
+        """Listener calls that nobody has claimed yet; 0 when the work can be forgotten."""
+
+
+W = TypeVar("W", bound=Work)
+
+
+class Worker:
+    """One thread's state. `run.calls` and `run.seconds` count its listener calls."""
+
+    __slots__ = ("park", "run", "thread")
+
+    def __init__(self) -> None:
+        self.run = ConsumeWorker()
+        self.park = _thread.allocate_lock()
+        self.park.acquire()
+        self.thread: threading.Thread | None = None
+
+
+class WorkerPool(Generic[W]):
+    """Runs `perform(work, worker)` on its threads.
+
+    Work that is `shared` stays first in line until nothing of it is left, and several workers may
+    be on it; other work leaves the line when a worker takes it. Any thread may submit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limits: Callable[[], tuple[int, int]],
+        loop: EventLoop,
+        perform: Callable[[W, Worker], None],
+        *,
+        shared: bool,
+    ) -> None:
+        self.call_seconds = 0.0
+        self._name = name
+        self._limits = limits
+        self._loop = loop
+        self._perform = perform
+        self._shared = shared
+        self._lock = threading.Lock()
+        self._line: deque[W] = deque()
+        self._workers: list[Worker] = []
+        self._idle: list[Worker] = []
+        self._named = 0
+        self._stopping = False
+        self._watching = False
+        self._calls_seen = -1
+        self._one_ended = threading.Condition(self._lock)
+
+    # ------------------------------------------------------------------------------- intake
+
+    def submit(self, work: W) -> None:
+        """Put work in line and wake as many workers as it deserves. Ignored once stopping."""
+        with self._lock:
+            if self._stopping:
+                return
+            self._line.append(work)
+            self._wake(self._wanted() - self._active())
+            watch = not self._watching
+            self._watching = True
+        if watch:
+            self._loop.call_later(_WATCH_SECONDS, self._watch)
+
+    def _active(self) -> int:
+        return len(self._workers) - len(self._idle)
+
+    def _wanted(self) -> int:
+        """Workers that the line deserves. Lock held."""
+        calls = sum(work.calls_left for work in self._line)
+        return max(1, math.ceil(calls * self.call_seconds / _TARGET_SECONDS))
+
+    def _wake(self, count: int) -> None:
+        """Give work to `count` more workers, new ones if none is idle. Lock held."""
+        _, most = self._limits()
+        for _ in range(count):
+            if self._idle:
+                self._idle.pop().park.release()
+            elif len(self._workers) < most:
+                self._start_worker()
+            else:
+                return
+
+    def _start_worker(self) -> None:
+        worker = Worker()
+        self._named += 1
+        worker.thread = threading.Thread(
+            target=self._work, args=(worker,), name=f"{self._name}-{self._named}", daemon=True
+        )
+        self._workers.append(worker)
+        worker.thread.start()
+
+    def _watch(self) -> None:
+        """Add workers while there is a line and no call ends. Event loop's thread."""
+        with self._lock:
+            if not self._line or self._stopping:
+                self._watching = False
+                return
+            calls = sum(worker.run.calls for worker in self._workers)
+            active = self._active()
+            if calls == self._calls_seen or active == 0:
+                self._wake(max(1, active))
+            else:
+                self._wake(self._wanted() - active)
+            self._calls_seen = calls
+        self._loop.call_later(_WATCH_SECONDS, self._watch)
+
+    # ------------------------------------------------------------------------------ workers
+
+    def _next(self, worker: Worker) -> W | None:
+        """Work with something left; None when the worker shall end. Parks in between."""
+        while True:
+            with self._lock:
+                while self._line and not self._stopping:
+                    work = self._line[0]
+                    if not self._shared:
+                        self._line.popleft()
+                    if work.calls_left:
+                        return work
+                    if self._shared:
+                        self._line.popleft()
+                if self._stopping:
+                    self._remove(worker)
+                    return None
+                self._idle.append(worker)
+            if worker.park.acquire(timeout=_IDLE_SECONDS):
+                continue
+            with self._lock:
+                if worker not in self._idle:
+                    worker.park.acquire()  # woken just after the wait ended
+                    continue
+                self._idle.remove(worker)
+                fewest, _ = self._limits()
+                if len(self._workers) > fewest:
+                    self._remove(worker)
+                    return None
+
+    def _remove(self, worker: Worker) -> None:
+        self._workers.remove(worker)
+        self._one_ended.notify_all()
+
+    def _work(self, worker: Worker) -> None:
+        run = worker.run
+        while (work := self._next(worker)) is not None:
+            calls, seconds = run.calls, run.seconds
+            try:
+                self._perform(work, worker)
+            except Exception:
+                logger.exception("%s: messages stay unacknowledged", self._name)
+            calls = run.calls - calls
+            if calls:
+                mean = (run.seconds - seconds) / calls
+                known = self.call_seconds
+                # Approximate is enough: two workers may overwrite each other's figure.
+                self.call_seconds = mean if known == 0.0 else known + _SMOOTHING * (mean - known)
+
+    # ----------------------------------------------------------------------------- lifecycle
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping
+
+    @property
+    def waiting(self) -> bool:
+        """Whether work stands in line."""
+        return bool(self._line)
+
+    @property
+    def threads(self) -> int:
+        """Threads of the pool."""
+        return len(self._workers)
+
+    def line(self) -> list[W]:
+        """A copy of the work in line."""
+        with self._lock:
+            return list(self._line)
+
+    def workers(self) -> list[Worker]:
+        """A copy of the workers."""
+        with self._lock:
+            return list(self._workers)
+
+    def stop(self, timeout: float, forget: Callable[[W], object] | None = None) -> bool:
+        """Hand out nothing more and wait for the running work. Returns whether all has ended.
+
+        `forget` is called for each work still in line. The calling thread, when it is a worker, is
+        not waited for.
+        """
+        end = time.monotonic() + timeout
+        with self._lock:
+            self._stopping = True
+            if forget is not None:
+                for work in self._line:
+                    forget(work)
+            self._line.clear()
+            while self._idle:
+                self._idle.pop().park.release()
+            me = threading.current_thread()
+            while any(worker.thread is not me for worker in self._workers):
+                rest = end - time.monotonic()
+                if rest <= 0:
+                    return False
+                self._one_ended.wait(rest)
+        return True
