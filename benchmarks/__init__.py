@@ -1,0 +1,1 @@
+"""Speed and memory: the hot paths, the consumers side by side, what cached messages cost."""
