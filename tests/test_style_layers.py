@@ -28,6 +28,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "spark": CLIENT | {"consumer", "producer", "admin"},
     "embedded": NETWORK,
     "cli": CLIENT | {"consumer", "producer", "admin", "spark", "embedded", ""},
+    "__main__": BASE | {"cli"},
     # The package itself puts the public names together.
     "": CLIENT | {"consumer", "producer", "admin", "spark", "embedded"},
 }
