@@ -21,6 +21,7 @@ from rocketmq_fast.errors import (
     ConfigError,
     RemotingError,
     RocketMQError,
+    SendError,
 )
 from rocketmq_fast.model import (
     ConsumeFromWhere,
@@ -32,6 +33,8 @@ from rocketmq_fast.model import (
     SendResult,
     SendStatus,
 )
+from rocketmq_fast.producer.producer import Producer
+from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
 
 __all__ = [
     "BrokerError",
@@ -47,10 +50,12 @@ __all__ = [
     "MessageQueue",
     "OrderlyStatus",
     "ProcessQueue",
+    "Producer",
     "PushConsumer",
     "RemotingCommand",
     "RemotingError",
     "RocketMQError",
+    "SendError",
     "SendResult",
     "SendStatus",
     "Sql",
@@ -61,4 +66,6 @@ __all__ = [
     "decode_frame",
     "decode_messages",
     "encode_frame",
+    "select_at_random",
+    "select_by_hash",
 ]

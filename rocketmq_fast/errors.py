@@ -20,6 +20,10 @@ class ConfigError(RocketMQError, ValueError):
     """An option, name or expression that can never work; raised before anything is sent."""
 
 
+class MessageTooLarge(ConfigError):
+    """A message or batch over the producer's max_message_size; it was not sent."""
+
+
 class ClientStateError(RocketMQError):
     """A call that the client's state does not allow (not started, shut down, started twice)."""
 
@@ -85,6 +89,10 @@ class ConnectionClosed(RemotingError):
 
 class RequestTimeout(RemotingError, TimeoutError):
     """No answer within the timeout. The request may still have been carried out."""
+
+
+class TooMuchRequests(RemotingError):
+    """More is waiting to be sent than the client may hold; nothing was sent."""
 
 
 class NoNameServer(RemotingError):

@@ -194,12 +194,18 @@ class ClientInstance:
         """The cached route."""
         return self._routes.get(topic)
 
-    def update_route(self, topic: str, *, default_queues: int | None = None) -> TopicRouteData:
+    def update_route(
+        self,
+        topic: str,
+        *,
+        default_queues: int | None = None,
+        create_topic_key: str = AUTO_CREATE_TOPIC,
+    ) -> TopicRouteData:
         """Fetch a route and keep it.
 
-        With `default_queues`, a topic without a route takes that of the auto-create topic, with at
-        most so many queues: the broker makes the topic at the first send.
-        Raises TopicRouteNotFound, NoNameServer, BrokerError, BodyError.
+        With `default_queues`, a topic without a route takes that of the auto-create topic
+        `create_topic_key`, with at most so many queues: the broker makes the topic at the first
+        send. Raises TopicRouteNotFound, NoNameServer, BrokerError, BodyError.
         """
         timeout = self.options.api_timeout
         try:
@@ -208,7 +214,7 @@ class ClientInstance:
             if default_queues is None:
                 raise
             route = _template_route(
-                self.name_servers.route(AUTO_CREATE_TOPIC, timeout), default_queues
+                self.name_servers.route(create_topic_key, timeout), default_queues
             )
         self._store_route(topic, route)
         return route

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 
@@ -44,6 +45,10 @@ def _forget_ids() -> None:
     _ids = None
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_ids)
+
+
 def send_command(
     group: str,
     queue: MessageQueue,
@@ -54,6 +59,7 @@ def send_command(
     sys_flag: int = 0,
     batch: bool = False,
     default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUE_NUMS,
+    create_topic_key: str = AUTO_CREATE_TOPIC,
 ) -> RemotingCommand:
     """Request 310, or 320 for a batch, with its one-letter fields.
 
@@ -65,7 +71,7 @@ def send_command(
     fields = {
         "a": group,
         "b": queue.topic,
-        "c": AUTO_CREATE_TOPIC,
+        "c": create_topic_key,
         "d": str(default_topic_queue_nums),
         "e": str(queue.queue_id),
         "f": str(sys_flag),

@@ -82,6 +82,14 @@ class Channel:
         self._failed_at = -1e9
         self._failure: RemotingError | None = None
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for the connection, or for the peer to read."""
+        connection = self._connection
+        if connection is not None:
+            return connection.unsent_bytes
+        return sum(len(frame) for _, frame in list(self._unsent))
+
     def call(self, opaque: int, frame: bytes, timeout: float, callback: AnswerCallback) -> None:
         """Send an encoded request; the callback gets its answer or an error."""
         call = _Call(callback, timeout)

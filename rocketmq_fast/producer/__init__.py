@@ -1,0 +1,1 @@
+"""The producer: sends single messages and batches, waiting, with a future, or one-way."""
