@@ -1,0 +1,1 @@
+"""What a consumer promises, on every kind of broker."""
