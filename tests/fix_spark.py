@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rocketmq_fast._core import encode_batch
-from rocketmq_fast.protocol.codes import RequestCode
 from tests.apache import wire
 from tests.require import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SEND_BATCH_MESSAGE = 320
 _BATCH = 200
 
 
@@ -78,6 +77,8 @@ class Filled:
         self, queue_id: int, bodies: list[bytes], properties: Mapping[str, str] | None = None
     ) -> None:
         """Append to a queue, many at a time. Keys are k<offset>; a tag comes by the properties."""
+        from rocketmq_fast._core import encode_batch
+
         known = self.bodies.setdefault(queue_id, [])
         for start in range(0, len(bodies), _BATCH):
             chunk = bodies[start : start + _BATCH]
@@ -104,9 +105,7 @@ class Filled:
             "m": "true",
         }
         for _ in range(20):
-            answer = wire.request(
-                self.broker_addr, RequestCode.SEND_BATCH_MESSAGE, fields, body, timeout=15.0
-            )
+            answer = wire.request(self.broker_addr, SEND_BATCH_MESSAGE, fields, body, timeout=15.0)
             if answer.code == wire.SUCCESS:
                 return
             time.sleep(0.1)  # a busy broker says so

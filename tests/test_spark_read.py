@@ -10,7 +10,7 @@ import pytest
 from tests.fix_spark import Filled, fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -197,9 +197,9 @@ def test_found_without_registering(spark: SparkSession, spark_topic: Filled) -> 
 
 
 @pytest.fixture(scope="module", params=["apache_494", "apache_533"])
-def apache_topic(request: pytest.FixtureRequest) -> Iterator[Filled]:
+def apache_topic(request: pytest.FixtureRequest) -> Filled:
     cluster = request.getfixturevalue(request.param)
-    yield fill(cluster, "SparkApache", {0: 3000, 1: 1500, 2: 1}, size=700)
+    return fill(cluster, "SparkApache", {0: 3000, 1: 1500, 2: 1}, size=700)
 
 
 @pytest.mark.apache

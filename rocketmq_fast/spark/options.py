@@ -106,8 +106,7 @@ class _Parser:
             if canonical is None:
                 near = difflib.get_close_matches(lower, _BY_LOWER, 1, 0.0)[0]
                 raise ConfigError(
-                    f"the rocketmq source has no option {name!r}; "
-                    f"did you mean {_SPELLING[near]!r}?"
+                    f"the rocketmq source has no option {name!r}; did you mean {_SPELLING[near]!r}?"
                 )
             if canonical in self._given:
                 raise ConfigError(
