@@ -11,6 +11,7 @@ from rocketmq_fast._core import (
     encode_frame,
 )
 from rocketmq_fast._version import __version__
+from rocketmq_fast.consumer.orderly import OrderlyContext
 from rocketmq_fast.consumer.push import PushConsumer
 from rocketmq_fast.consumer.strategies import allocate_average, allocate_average_by_circle
 from rocketmq_fast.consumer.subscription import Sql
@@ -48,6 +49,7 @@ __all__ = [
     "MessageExt",
     "MessageModel",
     "MessageQueue",
+    "OrderlyContext",
     "OrderlyStatus",
     "ProcessQueue",
     "Producer",

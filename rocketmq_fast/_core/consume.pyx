@@ -91,6 +91,11 @@ cdef class ConsumeWorker:
             chunk.queue.on_removed(offset)
         return 0
 
+    def count(self, long long calls, double seconds):
+        """Add listener calls that were made elsewhere."""
+        self.calls += calls
+        self.seconds += seconds
+
     def consume(self, Chunk chunk not None, listener, size_t batch_size, on_failure, stopping):
         """Claim batches of the chunk and call the listener until none is left.
 

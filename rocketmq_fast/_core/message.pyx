@@ -328,15 +328,6 @@ cdef class MessageBatch:
         """Java hash of each tag, 0 without one."""
         return self._column(COLUMN_TAG_CODE)
 
-    def count_reconsume(self, size_t index):
-        """Count one more failed try of a message, where the broker does not count it."""
-        if index >= self._count:
-            raise IndexError(f"message {index} of a batch of {self._count}")
-        if self._retried is None:
-            self._retried = {}
-        position = <size_t>(&self._messages[index])
-        self._retried[position] = self._retried.get(position, 0) + 1
-
     @property
     def body_bytes(self):
         """Sum of the body sizes."""
@@ -448,6 +439,15 @@ cpdef MessageBatch decode_command(object command, bint check_crc, size_t max_bod
     batch._owner = answer._frame
     batch._decode(answer._body_ptr, answer._body_len, check_crc, True, max_body)
     return batch
+
+
+def count_reconsume(MessageExt message not None):
+    """Count one more failed try of a message, where the broker does not count it."""
+    cdef MessageBatch batch = message._batch
+    cdef size_t place = <size_t>message._m
+    if batch._retried is None:
+        batch._retried = {}
+    batch._retried[place] = batch._retried.get(place, 0) + 1
 
 
 @cython.freelist(128)

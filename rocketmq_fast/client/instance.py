@@ -357,6 +357,10 @@ class ClientInstance:
         """Have the rebalance thread run now. Wake-ups while it is busy become one more round."""
         self._rebalance_wanted.set()
 
+    def rebalance_later(self, delay: float) -> None:
+        """Have the rebalance thread run after `delay` seconds, at the latest."""
+        self.loop.call_later(delay, self.rebalance_soon)
+
     def _rebalance_loop(self) -> None:
         while not self._stopping:
             self._rebalance_wanted.wait(REBALANCE_INTERVAL_SECONDS)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from rocketmq_fast._core import MessageExt, RemotingCommand, UniqueIdGenerator, encode_properties
 from rocketmq_fast.client.addresses import local_ip
 from rocketmq_fast.client.instance import ClientInstance
-from rocketmq_fast.errors import BrokerError, HeaderError
+from rocketmq_fast.errors import BrokerError, HeaderError, RocketMQError, TopicRouteNotFound
 from rocketmq_fast.model import MessageQueue, SendResult, SendStatus
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from rocketmq_fast.protocol.names import AUTO_CREATE_TOPIC, INNER_PRODUCER_GROUP, retry_topic
@@ -121,23 +121,54 @@ def send_to_retry_topic(
 
     The way out when the broker that stores the message does not answer. Raises RocketMQError.
     """
-    topic = retry_topic(group)
     times = message.reconsume_times
+    _send_copy(
+        instance,
+        group,
+        message,
+        {
+            _RECONSUME_TIME: str(times + 1),
+            _MAX_RECONSUME_TIMES: str(max_reconsume_times),
+            "DELAY": str(_FIRST_RETRY_LEVEL + times),
+        },
+    )
+
+
+def send_to_dead_letters(instance: ClientInstance, group: str, message: MessageExt) -> None:
+    """Send a copy that the broker moves from the retry topic to the dead letters at once.
+
+    Without DELAY: a 4.9.4 broker would keep it back by that level even so. Raises RocketMQError.
+    """
+    times = str(message.reconsume_times)
+    _send_copy(instance, group, message, {_RECONSUME_TIME: times, _MAX_RECONSUME_TIMES: times})
+
+
+def _send_copy(
+    instance: ClientInstance, group: str, message: MessageExt, header_properties: dict[str, str]
+) -> None:
+    """Send a copy to the group's retry topic, to whichever of its brokers takes it."""
+    topic = retry_topic(group)
     properties = dict(message.properties)
     properties.setdefault("ORIGIN_MESSAGE_ID", message.msg_id)
     properties["RETRY_TOPIC"] = message.topic
-    properties[_RECONSUME_TIME] = str(times + 1)
-    properties[_MAX_RECONSUME_TIMES] = str(max_reconsume_times)
-    properties["DELAY"] = str(_FIRST_RETRY_LEVEL + times)
-    for name in ("TRAN_MSG", "CLUSTER", "WAIT"):
+    for name in ("TRAN_MSG", "CLUSTER", "WAIT", "DELAY"):
         properties.pop(name, None)
+    properties.update(header_properties)
     route = instance.route(topic) or instance.update_route(
         topic, default_queues=DEFAULT_TOPIC_QUEUE_NUMS
     )
-    queues = route.publish_queues(topic)
-    if not queues:
-        raise HeaderError(f"no writable queue of topic {topic!r}")
-    queue = queues[0]
-    address, _ = instance.broker_address(queue.broker_name, only_this=True)
-    command = send_command(INNER_PRODUCER_GROUP, queue, message.body, properties, flag=message.flag)
-    send_result(instance.remoting.invoke(address, command, SEND_TIMEOUT), queue, message.msg_id)
+    first_of_broker = {queue.broker_name: queue for queue in reversed(route.publish_queues(topic))}
+    failure: RocketMQError = TopicRouteNotFound(topic, f"topic {topic!r} has no writable queue")
+    for queue in first_of_broker.values():
+        command = send_command(
+            INNER_PRODUCER_GROUP, queue, message.body, properties, flag=message.flag
+        )
+        try:
+            address, _ = instance.broker_address(queue.broker_name, only_this=True)
+            answer = instance.remoting.invoke(address, command, SEND_TIMEOUT)
+            send_result(answer, queue, message.msg_id)
+        except RocketMQError as error:
+            failure = error
+        else:
+            return
+    raise failure

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rocketmq_fast.remoting.loop import Timer
 
 
+# The broker keeps a lock for 60 s after its last renewal; half of that is relied on.
+LOCK_LIFE_SECONDS = 30.0
+
+
 class FlowListener(Protocol):
     """Told when a queue that waits for room may pull again. Any thread."""
 
@@ -43,12 +47,20 @@ class AssignedQueue(QueueState):
         self.last_consume = self.created
         self.last_illegal = -1e9
         self.max_offset = -1
+        self.locked_at = -1e9  # orderly: when the broker last confirmed our lock
+        self.busy = False  # orderly: a worker is on it
+        self.releasing = False  # orderly: to be given up when the worker is done
         self.waiting_for_room = False
         self.room_timer: Timer | None = None
         self._store = store
         self._flow = flow
         self._held_lock = threading.Lock()
         self._held: list[int] = []
+
+    @property
+    def locked(self) -> bool:
+        """Orderly: whether the lock was confirmed lately enough to be relied on."""
+        return time.monotonic() - self.locked_at < LOCK_LIFE_SECONDS
 
     def hold(self, offset: int) -> None:
         """Keep the commit at or below this offset: a message there could not be decoded."""

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 
 from rocketmq_fast._core import MessageBatch, MessageExt
 from rocketmq_fast._core.consume import Chunk, ConsumeContext
+from rocketmq_fast._core.message import count_reconsume
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.pool import Worker, WorkerPool
@@ -82,7 +83,7 @@ class ConsumeConcurrentlyService:
             shared=True,
         )
 
-    def submit(self, queue: AssignedQueue, batch: MessageBatch) -> None:
+    def submit(self, queue: AssignedQueue, batch: MessageBatch, _dispatch: bool = True) -> None:
         """Queue a pulled batch and wake as many workers as it deserves."""
         self._submit(Chunk(queue, batch, 0, len(batch)))
 
@@ -147,7 +148,7 @@ class ConsumeConcurrentlyService:
         if done and not queue.dropped:
             queue.on_removed(queue.process_queue.remove(done))
         for index in unsent:
-            chunk.batch.count_reconsume(index)
+            count_reconsume(messages[index - start])
             retry = Chunk(queue, chunk.batch, index, index + 1)
             self._loop.call_later(_LOCAL_RETRY_SECONDS, self._submit, retry)
 

@@ -70,6 +70,7 @@ class PushConsumerOptions(ClientOptions):
     pull_batch_size: int = 32
     post_subscription_when_pull: bool = False
     max_reconsume_times: int = -1
+    suspend_current_queue_time_millis: Any = 1_000
     consume_timeout: Any = 15
     await_termination_millis_when_shutdown: Any = 30_000
     offset_store: Any = None
@@ -115,6 +116,7 @@ class PushConsumerOptions(ClientOptions):
                 f"consume_thread_max {self.consume_thread_max}"
             )
         self._milliseconds("pull_interval", 0, 65535)
+        self._milliseconds("suspend_current_queue_time_millis", 0)
         self._milliseconds("await_termination_millis_when_shutdown", 0)
         minutes = self.consume_timeout
         if isinstance(minutes, timedelta):

@@ -52,8 +52,8 @@ class PullOwner(Protocol):
     def offset_to_commit(self, queue: AssignedQueue) -> int:
         """Offset in memory that a pull carries along, -1 for none."""
 
-    def submit(self, queue: AssignedQueue, batch: MessageBatch) -> None:
-        """Hand messages to the workers."""
+    def submit(self, queue: AssignedQueue, batch: MessageBatch, dispatch: bool) -> None:
+        """Hand messages to the workers; `dispatch` when none is on the queue."""
 
     def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
         """The broker refused the queue's offset and named this one."""
@@ -89,7 +89,10 @@ class Puller:
         options: PushConsumerOptions,
         owner: PullOwner,
         bad_messages: BadMessages,
+        *,
+        orderly: bool,
     ) -> None:
+        self._orderly = orderly
         self.stats = PullStats()
         self._instance = instance
         self._loop = instance.loop
@@ -141,8 +144,11 @@ class Puller:
         if queue.dropped:
             return
         queue.last_pull = time.monotonic()
-        if queue.paused or not self._owner.pulling:
+        if queue.paused or queue.releasing or not self._owner.pulling:
             self._later(queue, PAUSED_SECONDS)
+            return
+        if self._orderly and not queue.locked:
+            self._later(queue, self._exception_delay)
             return
         if self._is_full(queue):
             self.stats.flow_controlled += 1
@@ -162,7 +168,7 @@ class Puller:
             reason = "messages"
         elif messages.size // _MIB > queue.size_limit_bytes // _MIB:
             reason = "bytes"
-        elif queue.span > self._options.consume_concurrently_max_span:
+        elif not self._orderly and queue.span > self._options.consume_concurrently_max_span:
             reason = "span"
         if reason is None:
             return False
@@ -251,13 +257,13 @@ class Puller:
                 queue.advance(next_offset)
             self._pull_safely(queue)
             return
-        queue.process_queue.put(batch)
+        dispatch = queue.process_queue.put(batch)
         if self._interval > 0:
             self._later(queue, self._interval)
         else:
             self._pull_safely(queue)
         self.stats.messages += len(batch)
-        self._owner.submit(queue, batch)
+        self._owner.submit(queue, batch, dispatch)
 
     def _decode(
         self, queue: AssignedQueue, answer: RemotingCommand, min_offset: int

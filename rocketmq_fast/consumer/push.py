@@ -6,23 +6,24 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Self
+from collections.abc import Iterable
+from typing import Any, Self, cast
 
 from rocketmq_fast._core import MessageBatch, MessageExt
-from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.client.instance import (
     ClientInstance,
     acquire_instance,
     release_instance,
     unique_instance_name,
 )
-from rocketmq_fast.client.sending import send_to_retry_topic
+from rocketmq_fast.client.sending import send_to_dead_letters, send_to_retry_topic
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
-from rocketmq_fast.consumer.concurrent import ConsumeConcurrentlyService
+from rocketmq_fast.consumer.concurrent import ConcurrentListener, ConsumeConcurrentlyService
+from rocketmq_fast.consumer.locks import RENEW_SECONDS, QueueLocks
 from rocketmq_fast.consumer.offsets import OffsetStore, RemoteOffsetStore
 from rocketmq_fast.consumer.options import push_options
+from rocketmq_fast.consumer.orderly import ConsumeOrderlyService, OrderlyListener
 from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
 from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
 from rocketmq_fast.consumer.subscription import Sql, Subscription, subscribe
@@ -32,7 +33,7 @@ from rocketmq_fast.errors import (
     RocketMQError,
     TopicRouteNotFound,
 )
-from rocketmq_fast.model import ConsumeStatus, MessageModel, MessageQueue
+from rocketmq_fast.model import MessageModel, MessageQueue
 from rocketmq_fast.protocol.bodies import ConsumerData
 from rocketmq_fast.protocol.names import (
     DEFAULT_CONSUMER_GROUP,
@@ -42,10 +43,12 @@ from rocketmq_fast.protocol.names import (
 
 logger = logging.getLogger(__name__)
 
-Listener = Callable[[list[MessageExt], ConsumeContext], ConsumeStatus]
+Listener = ConcurrentListener | OrderlyListener
 
 _DEAD_LETTER_LEVEL = -1
 _EXPIRY_SCAN_MAX_SECONDS = 60.0
+# How soon a queue is tried again whose lock the previous owner has not given back yet.
+_LOCK_AGAIN_SECONDS = 1.0
 
 
 class PushConsumer:
@@ -66,6 +69,7 @@ class PushConsumer:
             raise ConfigError("message_model BROADCASTING is not supported by this version")
         self._subscriptions: dict[str, Subscription] = {}
         self._listener: Listener | None = None
+        self._orderly = False
         self._lock = threading.RLock()
         self._running: _Running | None = None
 
@@ -97,15 +101,19 @@ class PushConsumer:
             running.instance.rebalance_soon()
 
     def register_listener(self, listener: Listener, *, orderly: bool = False) -> None:
-        """Set the listener: fn(messages, context) -> ConsumeStatus. Before start."""
-        if orderly:
-            raise ConfigError("orderly=True is not supported by this version")
+        """Set the listener, before start.
+
+        Concurrent: fn(messages, context) -> ConsumeStatus, called on several threads. Orderly:
+        fn(messages, context) -> OrderlyStatus, called with each queue's messages in order, never
+        two calls for a queue at a time, in the whole group.
+        """
         if not callable(listener):
             raise ConfigError(f"listener {listener!r} is not callable")
         with self._lock:
             if self._running is not None:
                 raise ClientStateError("the listener cannot change while the consumer runs")
             self._listener = listener
+            self._orderly = orderly
 
     # ----------------------------------------------------------------------------- lifecycle
 
@@ -124,7 +132,7 @@ class PushConsumer:
             retry = retry_topic(self._group)
             if retry not in self._subscriptions:
                 self._subscriptions[retry] = subscribe(retry, "*")
-            running = _Running(self, self._listener)
+            running = _Running(self, self._listener, orderly=self._orderly)
             running.start()
             self._running = running
 
@@ -207,9 +215,8 @@ class PushConsumer:
 class _Running:
     """A started consumer: everything that lives from start to shutdown."""
 
-    def __init__(self, consumer: PushConsumer, listener: Listener) -> None:
+    def __init__(self, consumer: PushConsumer, listener: Listener, *, orderly: bool) -> None:
         self._consumer = consumer
-        self._listener = listener
         self.options = consumer._options
         self.pulling = True
         self.started_at = time.time()
@@ -221,7 +228,10 @@ class _Running:
         store: OffsetStore = self.options.offset_store or RemoteOffsetStore(self.instance, group)
         self.store = store
         self.bad_messages = BadMessages(self.options.on_bad_message, self._dead_letter_soon)
-        self.puller = Puller(self.instance, group, self.options, self, self.bad_messages)
+        self.puller = Puller(
+            self.instance, group, self.options, self, self.bad_messages, orderly=orderly
+        )
+        self.order = _Order(self, cast(OrderlyListener, listener)) if orderly else None
         self.assignment = Assignment(
             self.instance,
             group,
@@ -230,12 +240,25 @@ class _Running:
             StartOffsets(self.instance, store, self.options),
             self.puller,
             self,
+            self.order,
         )
-        self.service = ConsumeConcurrentlyService(
-            group, self.options, listener, self.instance.loop, self.send_back
+        self.service: ConsumeConcurrentlyService | ConsumeOrderlyService = (
+            ConsumeConcurrentlyService(
+                group,
+                self.options,
+                cast(ConcurrentListener, listener),
+                self.instance.loop,
+                self.send_back,
+            )
+            if self.order is None
+            else self.order.service
         )
         self._assigned = threading.Condition()
         self._announced: dict[str, Subscription] = {}
+        self._ended = threading.Event()
+        self._house_keeper = threading.Thread(
+            target=self._keep_house, name=f"rocketmq-house-{group}", daemon=True
+        )
         self._stopped = False
 
     # ---------------------------------------------------------------- member of the instance
@@ -335,9 +358,9 @@ class _Running:
         offset = self.store.in_memory(queue.message_queue)
         return -1 if offset is None else offset
 
-    def submit(self, queue: AssignedQueue, batch: MessageBatch) -> None:
+    def submit(self, queue: AssignedQueue, batch: MessageBatch, dispatch: bool) -> None:
         """Messages for the workers. Event loop."""
-        self.service.submit(queue, batch)
+        self.service.submit(queue, batch, dispatch)
 
     # ------------------------------------------------------------------------------ retries
 
@@ -398,11 +421,28 @@ class _Running:
         if first >= 0:
             queue.advance(first)
 
-    def _scan_expired(self) -> None:
-        """Give back what listeners hold for too long. A thread of its own: it asks brokers."""
-        period = min(self.options.consume_timeout_seconds, _EXPIRY_SCAN_MAX_SECONDS)
-        while not self._expiry_ended.wait(period):
-            self.service.give_back_expired(self.assignment.queues())
+    def bury(self, message: MessageExt) -> None:
+        """Move a message to the dead letters by sending it. Raises RocketMQError."""
+        send_to_dead_letters(self.instance, self.group, message)
+
+    def _keep_house(self) -> None:
+        """What a consumer does now and then and blocks: renew locks, or give back expired messages.
+
+        On a thread of its own: it asks brokers.
+        """
+        service = self.service
+        if isinstance(service, ConsumeConcurrentlyService):
+            period = min(self.options.consume_timeout_seconds, _EXPIRY_SCAN_MAX_SECONDS)
+        else:
+            period = RENEW_SECONDS
+        while not self._ended.wait(period):
+            try:
+                if isinstance(service, ConsumeConcurrentlyService):
+                    service.give_back_expired(self.assignment.queues())
+                elif self.order is not None:
+                    self.order.locks.renew(self.assignment.queues())
+            except Exception:
+                logger.exception("periodic work of group %s failed", self.group)
 
     # ----------------------------------------------------------------------------- lifecycle
 
@@ -424,11 +464,7 @@ class _Running:
             self.instance.unregister_consumer(self.group)
             release_instance(self.instance)
             raise
-        self._expiry_ended = threading.Event()
-        self._expiry = threading.Thread(
-            target=self._scan_expired, name=f"rocketmq-expiry-{self.group}", daemon=True
-        )
-        self._expiry.start()
+        self._house_keeper.start()
         self.announce()
         self.instance.rebalance_soon()
 
@@ -436,7 +472,7 @@ class _Running:
         """Stop pulling, finish the running calls, store progress, leave the group."""
         self.pulling = False
         self._stopped = True
-        self._expiry_ended.set()
+        self._ended.set()
         queues = self.assignment.close()
         timeout = self.options.await_termination_millis_when_shutdown / 1000
         if not self.service.stop(timeout):
@@ -447,9 +483,11 @@ class _Running:
             )
         self.store.persist_now([queue.message_queue for queue in queues])
         self.instance.unregister_consumer(self.group)
+        if self.order is not None:
+            self.order.locks.unlock(queue.message_queue for queue in queues)
         self.assignment.clear()
-        if self._expiry is not threading.current_thread():
-            self._expiry.join(5.0)
+        if self._house_keeper is not threading.current_thread():
+            self._house_keeper.join(5.0)
         release_instance(self.instance)
 
     # --------------------------------------------------------------------------------- views
@@ -515,3 +553,32 @@ class _Running:
                 for queue in queues
             },
         }
+
+
+class _Order:
+    """The orderly side of a running consumer: its service and its locks."""
+
+    def __init__(self, running: _Running, listener: OrderlyListener) -> None:
+        self._running = running
+        self._instance = running.instance
+        self.locks = QueueLocks(running.instance, running.group, self._on_lost)
+        self.service = ConsumeOrderlyService(
+            running.group, running.options, listener, running.instance.loop, running.bury
+        )
+        self.release = self.service.release
+        self.cancel_release = self.service.cancel_release
+
+    def may_take(self, queue: MessageQueue) -> bool:
+        """Lock a queue, unless a listener call of an earlier assignment still runs for it."""
+        if not self.service.is_busy(queue) and self.locks.lock(queue):
+            return True
+        self._instance.rebalance_later(_LOCK_AGAIN_SECONDS)
+        return False
+
+    def unlock(self, queue: MessageQueue) -> None:
+        """Give the lock back."""
+        self.locks.unlock([queue])
+
+    def _on_lost(self, queue: AssignedQueue) -> None:
+        self._running.assignment.lose(queue)
+        self._instance.rebalance_soon()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from rocketmq_fast.client.instance import ClientInstance
@@ -32,6 +32,22 @@ class AssignmentListener(Protocol):
 
     def on_changed(self) -> None:
         """The set of owned queues is another one now."""
+
+
+class OrderKeeper(Protocol):
+    """Locks of orderly consumption, and the end of running listener calls. None for concurrent."""
+
+    def may_take(self, queue: MessageQueue) -> bool:
+        """Lock a queue at its broker; False when it cannot be ours now. Blocks."""
+
+    def release(self, queue: AssignedQueue, then: Callable[[AssignedQueue], None]) -> None:
+        """Call `then` once no listener call runs for the queue."""
+
+    def cancel_release(self, queue: AssignedQueue) -> bool:
+        """Keep a queue after all. False when it is too late."""
+
+    def unlock(self, queue: MessageQueue) -> None:
+        """Give the lock back."""
 
 
 class StartOffsets:
@@ -78,6 +94,7 @@ class Assignment:
         start_offsets: StartOffsets,
         flow: FlowListener,
         listener: AssignmentListener,
+        order: OrderKeeper | None,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -86,6 +103,7 @@ class Assignment:
         self._start_offsets = start_offsets
         self._flow = flow
         self._listener = listener
+        self._order = order
         self._lock = threading.Lock()
         self._table: dict[MessageQueue, AssignedQueue] = {}
         self._closed = False
@@ -161,6 +179,9 @@ class Assignment:
             if queue not in mine:
                 self._give_up(assigned)
                 changed = True
+            elif assigned.releasing:
+                if self._order is not None:
+                    self._order.cancel_release(assigned)
             elif now - assigned.last_pull > PULL_IDLE_SECONDS:
                 logger.error("%s did not pull for %.0f s; taking it anew", queue, PULL_IDLE_SECONDS)
                 self._give_up(assigned)
@@ -177,6 +198,10 @@ class Assignment:
         return changed or bool(gained)
 
     def _take(self, queue: MessageQueue) -> AssignedQueue | None:
+        if self._order is not None and not self._order.may_take(queue):
+            logger.info("%s is not taken yet, its lock is not to be had", queue)
+            return None
+        locked_at = time.monotonic()
         self._store.remove(queue)
         try:
             start = self._start_offsets.of(queue)
@@ -184,6 +209,8 @@ class Assignment:
             logger.warning("%s is not taken yet, its start offset is unknown: %s", queue, error)
             return None
         assigned = AssignedQueue(queue, start, self._store, self._flow)
+        if self._order is not None:
+            assigned.locked_at = locked_at
         with self._lock:
             if self._closed:
                 return None
@@ -192,15 +219,34 @@ class Assignment:
         return assigned
 
     def _give_up(self, assigned: AssignedQueue) -> None:
-        """Let go of a queue, after its progress was stored: the next owner starts from there."""
+        """Let go of a queue. Orderly: the running call ends first, while the lock is ours."""
+        if self._order is None:
+            self._let_go(assigned)
+        elif not assigned.releasing:
+            self._order.release(assigned, self._let_go)
+
+    def _let_go(self, assigned: AssignedQueue) -> None:
+        """Void the assignment, after its progress was stored: the next owner starts from there."""
         queue = assigned.message_queue
         assigned.dropped = True
         self._store.persist_now([queue])
         self._store.remove(queue)
-        with self._lock:
-            if self._table.get(queue) is assigned:
-                del self._table[queue]
+        self._forget(assigned)
+        if self._order is not None:
+            self._order.unlock(queue)
         logger.info("%s is not ours any more", queue)
+
+    def _forget(self, assigned: AssignedQueue) -> None:
+        with self._lock:
+            if self._table.get(assigned.message_queue) is assigned:
+                del self._table[assigned.message_queue]
+
+    def lose(self, assigned: AssignedQueue) -> None:
+        """Void an assignment whose lock another client has; its progress is not ours to store."""
+        assigned.dropped = True
+        self._store.remove(assigned.message_queue)
+        self._forget(assigned)
+        logger.warning("the lock of %s is lost", assigned.message_queue)
 
     def replace(self, assigned: AssignedQueue, offset: int) -> AssignedQueue | None:
         """Start a queue anew at another offset. What is under way for the old object is void.
@@ -217,6 +263,7 @@ class Assignment:
             fresh.size_limit_bytes = assigned.size_limit_bytes
             fresh.broker_id = assigned.broker_id
             fresh.paused = assigned.paused
+            fresh.locked_at = assigned.locked_at
             fresh.last_illegal = assigned.last_illegal
             self._table[queue] = fresh
         self._store.update(queue, offset, increase_only=False)
