@@ -1,0 +1,243 @@
+"""`rocketmq-fast consume`: a push consumer that prints, counts, or both."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import logging
+import signal
+import threading
+import time
+from datetime import datetime
+from typing import Any
+
+from rocketmq_fast import ConsumeFromWhere, ConsumeStatus, MessageExt, MessageQueue, PushConsumer
+from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast.cli import arguments
+from rocketmq_fast.cli.output import Output, Progress, number, rate, started
+from rocketmq_fast.cli.signals import Stop, stop_on_signals
+from rocketmq_fast.cli.tally import Tally
+from rocketmq_fast.errors import ConfigError
+
+_TICK_SECONDS = 0.05
+_SHOWN_BODY = 200
+# A call of this listener takes microseconds; only one that waits for the end can still be there.
+_STOP_MILLIS = 500
+# From the moment that the stop begins until the workers see it. If it takes longer, the next call
+# finds the count complete and waits.
+_STOPPING_SECONDS = 0.02
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "consume",
+        parents=[common],
+        help="consume a topic with a push consumer",
+        description="Joins a group and prints what it is given, until --count distinct messages or "
+        "Ctrl-C. Progress is committed, so that the next run goes on from there.",
+    )
+    arguments.add_namesrv(parser)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--group", required=True)
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=arguments.start,
+        default="last",
+        metavar="first|last|TIME",
+        help="where a group that has no offset yet begins (default last)",
+    )
+    parser.add_argument(
+        "--count", type=arguments.count, metavar="N", help="end at N distinct (queue, offset)"
+    )
+    parser.add_argument(
+        "--tags",
+        default="*",
+        metavar="EXPR",
+        help="tags that are wanted: 'TagA || TagB' (default all)",
+    )
+    parser.add_argument(
+        "--pull-batch",
+        type=arguments.count,
+        default=32,
+        metavar="N",
+        help="messages asked for in one pull (default 32)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=arguments.count,
+        default=1,
+        metavar="N",
+        help="messages handed to the listener at once (default 1)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=arguments.seconds,
+        metavar="SECONDS",
+        help="give up when --count is not reached by then",
+    )
+    parser.add_argument("--quiet", action="store_true", help="do not print the messages")
+    parser.set_defaults(run=run)
+
+
+class Printer:
+    """The listener: prints messages and counts them, on one thread.
+
+    The call that completes the count returns while the consumer stops, so that exactly what was
+    counted is committed. A call that holds more than was wanted, or that could not print, waits
+    until the consumer has stopped: its result is void then, and nothing of it is committed or sent
+    back.
+    """
+
+    def __init__(self, output: Output, tally: Tally, *, quiet: bool) -> None:
+        self.broken: OSError | None = None
+        self.stopping = threading.Event()
+        self.stopped = threading.Event()
+        self._output = output
+        self._tally = tally
+        self._quiet = quiet
+
+    def __call__(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+        """Take a batch."""
+        taken = 0 if self.broken else self._tally.add(context.message_queue, messages)
+        if not self._quiet and taken:
+            try:
+                for message in messages[:taken]:
+                    self._output.line(self._shown(context.message_queue, message))
+            except OSError as error:
+                self.broken = error
+                taken = 0
+        if taken < len(messages):
+            self.stopped.wait()
+        elif self._tally.full.is_set():
+            self.stopping.wait()
+            time.sleep(_STOPPING_SECONDS)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def _shown(self, queue: MessageQueue, message: MessageExt) -> str:
+        if self._output.as_json:
+            return json.dumps(_fields(queue, message), ensure_ascii=False)
+        time_text = datetime.fromtimestamp(message.born_timestamp / 1000).isoformat(
+            " ", "milliseconds"
+        )
+        body = message.body
+        text = body[:_SHOWN_BODY].decode("utf-8", "backslashreplace")
+        # A body must not steer the terminal.
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        if len(body) > _SHOWN_BODY:
+            text += f"... ({len(body):,} bytes)"
+        tags, keys = message.tags or "-", message.keys or "-"
+        return f"{queue} {message.queue_offset} {time_text} {tags} {keys} {text}"
+
+
+def _fields(queue: MessageQueue, message: MessageExt) -> dict[str, Any]:
+    values = {
+        "topic": message.topic,
+        "broker_name": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "queue_offset": message.queue_offset,
+        "born_timestamp": message.born_timestamp,
+        "msg_id": message.msg_id,
+        "tags": message.tags,
+        "keys": message.keys,
+        "reconsume_times": message.reconsume_times,
+    }
+    try:
+        return {**values, "body": message.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {**values, "body_base64": base64.b64encode(message.body).decode("ascii")}
+
+
+def _start_options(start: str | datetime) -> dict[str, Any]:
+    if isinstance(start, datetime):
+        return {
+            "consume_from_where": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+            "consume_timestamp": start,
+        }
+    if start == "first":
+        return {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
+    return {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET}
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Consume until the count, the timeout or a signal. The exit code says which."""
+    if options.timeout is not None and options.count is None:
+        raise ConfigError("--timeout needs --count: without a count there is nothing to wait for")
+    tally = Tally(options.count)
+    printer = Printer(output, tally, quiet=options.quiet)
+    consumer = PushConsumer(
+        options.group,
+        namesrv_addr=arguments.namesrv(options),
+        pull_batch_size=options.pull_batch,
+        consume_message_batch_max_size=min(options.batch, options.count or options.batch),
+        consume_thread_min=1,
+        consume_thread_max=1,
+        await_termination_millis_when_shutdown=_STOP_MILLIS,
+        **_start_options(options.start),
+    )
+    consumer.subscribe(options.topic, options.tags)
+    consumer.register_listener(printer)
+    with stop_on_signals() as stop:
+        consumer.start()
+        started()
+        try:
+            with output.progress(f"consuming {options.topic}", options.count) as progress:
+                in_time = _wait(options.timeout, output, tally, printer, progress, stop)
+        finally:
+            if options.count is not None or printer.broken is not None:
+                # A call that waits for the end is meant to be there.
+                logging.getLogger("rocketmq_fast.consumer.push").setLevel(logging.ERROR)
+            printer.stopping.set()
+            consumer.shutdown()
+            printer.stopped.set()
+    if printer.broken is not None:
+        raise printer.broken
+    output.result(*_summary(tally))
+    if tally.full.is_set() or (options.count is None and stop.signal_number is not None):
+        return 0
+    if not in_time:
+        raise TimeoutError(
+            f"{tally.messages:,} of {options.count:,} messages after {options.timeout:g} s"
+        )
+    return 128 + (stop.signal_number or signal.SIGINT)
+
+
+def _wait(
+    timeout: float | None,
+    output: Output,
+    tally: Tally,
+    printer: Printer,
+    progress: Progress,
+    stop: Stop,
+) -> bool:
+    """Wait for the end. Returns False when the time ran out."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while not (tally.full.is_set() or stop.event.is_set() or printer.broken):
+        tally.full.wait(_TICK_SECONDS)
+        progress.update(tally.messages)
+        try:
+            output.flush()
+        except OSError as error:
+            printer.broken = error
+        if end is not None and time.monotonic() > end and not tally.full.is_set():
+            return False
+    return True
+
+
+def _summary(tally: Tally) -> tuple[dict[str, Any], str]:
+    seconds = tally.seconds
+    speed = rate(tally.messages, seconds)
+    values = {
+        "messages": tally.messages,
+        "duplicates": tally.duplicates,
+        "bytes": tally.bytes,
+        "seconds": round(seconds, 6),
+        "messages_per_second": round(speed, 1),
+    }
+    text = (
+        f"{tally.messages:,} messages ({tally.duplicates:,} duplicates, {tally.bytes:,} bytes) "
+        f"in {number(seconds)} s: {number(round(speed))} messages/s"
+    )
+    return values, text
