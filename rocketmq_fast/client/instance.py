@@ -11,10 +11,10 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from rocketmq_fast._core import RemotingCommand, encode_frame
+from rocketmq_fast._core import MessageExt, RemotingCommand, decode_messages, encode_frame
 from rocketmq_fast.client.broker_calls import BrokerCalls
 from rocketmq_fast.client.name_servers import NameServers
 from rocketmq_fast.client.options import ClientOptions
@@ -24,6 +24,7 @@ from rocketmq_fast.errors import (
     BrokerNotFound,
     CodecError,
     ConfigError,
+    MessageDecodeError,
     RemotingError,
     RocketMQError,
     TopicRouteNotFound,
@@ -34,6 +35,9 @@ from rocketmq_fast.protocol.bodies import (
     ConsumerData,
     HeartbeatData,
     TopicRouteData,
+    compact,
+    consumer_status_body,
+    offset_table_of,
 )
 from rocketmq_fast.protocol.codes import (
     FLAG_RESPONSE,
@@ -49,6 +53,15 @@ from rocketmq_fast.remoting.loop import EventLoop
 logger = logging.getLogger(__name__)
 
 REBALANCE_INTERVAL_SECONDS = 20.0
+_CONSUMER_REQUESTS = frozenset(
+    (
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    )
+)
+_NEVER_ANSWERED = frozenset((RequestCode.RESET_CONSUMER_CLIENT_OFFSET,))
 _MASTER_ID = 0
 
 
@@ -70,6 +83,18 @@ class ConsumerMember(Protocol):
 
     def persist_offsets(self) -> None:
         """Begin to store its offsets at the brokers. Event loop."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets, whatever is under way. May block."""
+
+    def offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Progress in memory, of one topic or of all for an empty name."""
+
+    def running_info(self, *, stacks: bool) -> bytes:
+        """Body of answer 307. May block."""
+
+    def consume_directly(self, message: MessageExt) -> dict[str, object]:
+        """Give one message to the listener, outside of the flow; the result of answer 309."""
 
 
 class ProducerMember(Protocol):
@@ -384,16 +409,59 @@ class ClientInstance:
             logger.info("members of group %s changed", command.ext_fields.get("consumerGroup"))
             self.rebalance_soon()
             return
-        if command.is_oneway:
-            logger.info("request %d from %s is not supported", command.code, connection.address)
+        # Rare, and they ask brokers or run the listener: each on a thread of its own.
+        threading.Thread(
+            target=self._serve,
+            args=(connection, command),
+            name=f"rocketmq-inbound-{command.code}-{self.client_id}",
+            daemon=True,
+        ).start()
+
+    def _serve(self, connection: Connection, command: RemotingCommand) -> None:
+        try:
+            code, remark, body = self._answer(command)
+        except Exception as error:
+            logger.exception("request %d from %s", command.code, connection.address)
+            code, remark, body = ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", b""
+        if command.is_oneway or command.code in _NEVER_ANSWERED:
             return
         answer = RemotingCommand(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            opaque=command.opaque,
-            flag=FLAG_RESPONSE,
-            remark=f"request code {command.code} is not supported by this client",
+            code, body=body, opaque=command.opaque, flag=FLAG_RESPONSE, remark=remark
         )
-        connection.send(encode_frame(answer))
+        try:
+            connection.send(encode_frame(answer))
+        except (RemotingError, CodecError) as error:
+            logger.warning("answer %d to %s: %s", command.code, connection.address, error)
+
+    def _answer(self, command: RemotingCommand) -> tuple[int, str | None, bytes]:
+        """(code, remark, body) for a broker's request about a consumer."""
+        fields = command.ext_fields
+        group = fields.get("consumerGroup", fields.get("group", ""))
+        topic = fields.get("topic", "")
+        consumer = self._consumers.get(group)
+        if command.code not in _CONSUMER_REQUESTS:
+            remark = f"request code {command.code} is not supported by this client"
+            return ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, b""
+        if consumer is None:
+            if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+                return ResponseCode.SUCCESS, None, consumer_status_body({})
+            remark = f"client {self.client_id} has no consumer of group {group!r}"
+            return ResponseCode.SYSTEM_ERROR, remark, b""
+        if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            consumer.reset_offsets(topic, offset_table_of(command.body))
+            return ResponseCode.SUCCESS, None, b""
+        if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+            return ResponseCode.SUCCESS, None, consumer_status_body(consumer.offsets(topic))
+        if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+            stacks = fields.get("jstackEnable", "").lower() == "true"
+            return ResponseCode.SUCCESS, None, consumer.running_info(stacks=stacks)
+        batch = decode_messages(command.body)
+        if len(batch) != 1:
+            raise MessageDecodeError(f"{len(batch)} messages to consume directly: {batch.errors}")
+        batch.broker_name = fields.get("brokerName")
+        batch.restore_topic = batch[0].topic.startswith(RETRY_PREFIX)
+        result = consumer.consume_directly(batch[0])
+        return ResponseCode.SUCCESS, None, compact(result)
 
 
 def _template_route(route: TopicRouteData, queues: int) -> TopicRouteData:

@@ -6,10 +6,11 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Self, cast
 
 from rocketmq_fast._core import MessageBatch, MessageExt
+from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.client.instance import (
     ClientInstance,
     acquire_instance,
@@ -20,10 +21,15 @@ from rocketmq_fast.client.sending import send_to_dead_letters, send_to_retry_top
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.concurrent import ConcurrentListener, ConsumeConcurrentlyService
+from rocketmq_fast.consumer.inspection import direct_result, running_info_body
 from rocketmq_fast.consumer.locks import RENEW_SECONDS, QueueLocks
 from rocketmq_fast.consumer.offsets import OffsetStore, RemoteOffsetStore
 from rocketmq_fast.consumer.options import push_options
-from rocketmq_fast.consumer.orderly import ConsumeOrderlyService, OrderlyListener
+from rocketmq_fast.consumer.orderly import (
+    ConsumeOrderlyService,
+    OrderlyContext,
+    OrderlyListener,
+)
 from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
 from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
 from rocketmq_fast.consumer.subscription import Sql, Subscription, subscribe
@@ -217,6 +223,7 @@ class _Running:
 
     def __init__(self, consumer: PushConsumer, listener: Listener, *, orderly: bool) -> None:
         self._consumer = consumer
+        self._listener = listener
         self.options = consumer._options
         self.pulling = True
         self.started_at = time.time()
@@ -305,6 +312,68 @@ class _Running:
     def persist_offsets(self) -> None:
         """Begin to store progress. Event loop."""
         self.store.persist([queue.message_queue for queue in self.assignment.queues()])
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets.
+
+        Calls and pulls that are under way are void: each queue gets a new object, so nothing of
+        the old one can undo the reset.
+        """
+        for queue, offset in sorted(offsets.items()):
+            assigned = self.assignment.get(queue)
+            if assigned is None or queue.topic != topic:
+                continue
+            if offset < 0:
+                logger.error("reset of %s to %d is refused", queue, offset)
+                continue
+            fresh = self.assignment.replace(assigned, offset)
+            if fresh is None:
+                continue
+            logger.warning("%s is reset from %d to %d", queue, assigned.next_offset, offset)
+            self.store.persist_now([queue])
+            self.puller.start(fresh)
+
+    def offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Progress in memory."""
+        queues = [queue.message_queue for queue in self.assignment.queues()]
+        return {
+            queue: offset
+            for queue in queues
+            if (not topic or queue.topic == topic)
+            and (offset := self.store.in_memory(queue)) is not None
+        }
+
+    def running_info(self, *, stacks: bool) -> bytes:
+        """Body of answer 307."""
+        queues = self.assignment.queues()
+        return running_info_body(
+            options=self.options,
+            group=self.group,
+            orderly=self.order is not None,
+            started_at=self.started_at,
+            queues={queue: self.store.in_memory(queue.message_queue) for queue in queues},
+            subscriptions=list(self._consumer._subscriptions.values()),
+            status={},
+            with_stacks=stacks,
+        )
+
+    def consume_directly(self, message: MessageExt) -> dict[str, object]:
+        """Call the listener with one message, outside of queues, offsets and locks."""
+        queue = MessageQueue(message.topic, message.broker_name or "", message.queue_id)
+        context = OrderlyContext(queue) if self.order is not None else ConsumeContext(queue)
+        status, error = None, None
+        begun = time.monotonic()
+        try:
+            status = self._listener([message], cast(Any, context))
+        except BaseException as raised:  # noqa: BLE001  it is the answer
+            error = raised
+        return direct_result(
+            orderly=self.order is not None,
+            auto_commit=context.auto_commit if isinstance(context, OrderlyContext) else True,
+            status=status,
+            error=error,
+            seconds=time.monotonic() - begun,
+        )
 
     # -------------------------------------------------------------------- changes of queues
 

@@ -431,6 +431,12 @@ def offset_table_of(body: bytes | str) -> dict[MessageQueue, int]:
     return offsets
 
 
+def consumer_status_body(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Answer to request 221."""
+    table = {"consumerTable": {}, "messageQueueTable": dict(offsets)}
+    return fastjson.dumps(table).encode()
+
+
 def offset_table_body(offsets: Mapping[MessageQueue, int]) -> bytes:
     """The map form of an offset table."""
     return fastjson.dumps({"offsetTable": dict(offsets)}).encode()
