@@ -8,6 +8,8 @@
 /* Messages per round: what a round reads stays in the first cache while column after column is filled. */
 #define RMF_ROUND 16
 #define RMF_FIRST_ROWS 64
+/* Messages that rmf_columns_decode indexes at a time. */
+#define RMF_DECODE_STEP 64
 /* The columns are read out of order, which no hardware prefetcher follows. */
 #define RMF_PREFETCH_AHEAD 16
 #define RMF_PREFETCH_BYTES 2048u
@@ -648,47 +650,52 @@ static enum rmf_status rmf_fill_round(struct rmf_fill *fill) {
 
 /* ---------------------------------------------------------------------------------- append */
 
-/* Room for `times` as much as was written since the table had `before` rows, and an eighth. Only a
- * forecast: without it the vector grows step by step. `limit` keeps odd first messages harmless. */
-static enum rmf_status rmf_vector_forecast(struct rmf_vector *vector, size_t before, size_t times,
+/* Room for what a vector will hold when `part` of `whole` is done; a sixteenth more, as the next
+ * messages may be longer. Only a forecast, which `limit` keeps harmless where the first messages are
+ * unlike the others: without it the vector grows step by step. */
+static enum rmf_status rmf_vector_forecast(struct rmf_vector *vector, size_t part, size_t whole,
                                            size_t limit, size_t max_bytes) {
-    size_t written = vector->size - (size_t)vector->offsets[before];
-    size_t extra = written > limit / (times + 1) ? limit : written * times;
-    extra += extra / 8;
-    if (extra > max_bytes - vector->size || extra <= vector->capacity - vector->size) {
+    double expected = (double)vector->size * (double)whole / (double)part * 1.0625;
+    size_t bytes = expected < (double)limit ? (size_t)expected : limit;
+    if (bytes > max_bytes || bytes <= vector->capacity) {
         return RMF_OK;
     }
-    return rmf_vector_grow_bytes(vector, vector->size + extra);
+    return rmf_vector_grow_bytes(vector, bytes);
 }
 
-/* After the first round of a long append: room for the rest, by what the round took. */
-static enum rmf_status rmf_fill_forecast(struct rmf_fill *fill, size_t rows, size_t entries,
-                                         size_t count, size_t limit) {
-    struct rmf_table *table = fill->table;
-    size_t max_bytes = fill->columns->max_bytes;
-    size_t times = count / RMF_ROUND;
+static enum rmf_status rmf_rows_forecast(struct rmf_vector *vector, size_t rows, size_t part,
+                                         size_t whole, size_t limit) {
+    double expected = (double)rows * (double)whole / (double)part * 1.0625;
+    size_t wanted = expected < (double)limit ? (size_t)expected : limit;
+    return rmf_vector_reserve_rows(vector, wanted);
+}
+
+enum rmf_status rmf_columns_forecast(struct rmf_columns *columns, size_t part, size_t whole) {
+    struct rmf_table *table = columns->table;
+    if (table == NULL || part == 0 || part >= whole) {
+        return RMF_OK;
+    }
+    /* No column holds more than the input plus 64 bytes a message (ids and hosts as text), and an
+     * entry of the map stands for three bytes of it. */
+    size_t rows = whole / RMF_MESSAGE_MIN_BYTES + 1;
+    size_t limit = whole + 64 * rows;
     enum rmf_status status = RMF_OK;
     for (size_t i = 0; status == RMF_OK && i < table->count; i++) {
-        if (table->columns[i].type == RMF_VECTOR_TEXT) {
-            status = rmf_vector_forecast(&table->columns[i], rows, times, limit, max_bytes);
+        struct rmf_vector *vector = &table->columns[i];
+        status = rmf_rows_forecast(vector, table->rows, part, whole, rows);
+        if (status == RMF_OK && vector->offsets != NULL && vector->type != RMF_VECTOR_MAP) {
+            status = rmf_vector_forecast(vector, part, whole, limit, columns->max_bytes);
         }
     }
-    if (fill->columns->places[RMF_COLUMN_PROPERTIES] < 0 || status != RMF_OK) {
+    if (columns->places[RMF_COLUMN_PROPERTIES] < 0) {
         return status;
     }
-    status = rmf_vector_forecast(&table->keys, entries, times, limit, max_bytes);
-    if (status == RMF_OK) {
-        status = rmf_vector_forecast(&table->values, entries, times, limit, max_bytes);
-    }
-    size_t expected = (table->entries - entries) * times;
-    if (expected > limit / 4) {
-        expected = limit / 4;
-    }
-    if (status == RMF_OK) {
-        status = rmf_vector_reserve_rows(&table->keys, table->entries + expected);
-    }
-    if (status == RMF_OK) {
-        status = rmf_vector_reserve_rows(&table->values, table->entries + expected);
+    struct rmf_vector *vectors[] = {&table->keys, &table->values};
+    for (size_t i = 0; status == RMF_OK && i < 2; i++) {
+        status = rmf_vector_forecast(vectors[i], part, whole, limit, columns->max_bytes);
+        if (status == RMF_OK) {
+            status = rmf_rows_forecast(vectors[i], table->entries, part, whole, whole / 3);
+        }
     }
     return status;
 }
@@ -745,12 +752,10 @@ enum rmf_status rmf_columns_append(struct rmf_columns *columns,
                                    struct rmf_error *error) {
     size_t count = 0;
     size_t body_bytes = 0;
-    size_t properties_bytes = 0;
     for (size_t i = 0; i < source->count; i++) {
         if (rmf_source_has(source, i)) {
             count += 1;
             body_bytes += source->messages[i].body_len;
-            properties_bytes += source->messages[i].properties_len;
         }
     }
     if (count == 0) {
@@ -780,12 +785,7 @@ enum rmf_status rmf_columns_append(struct rmf_columns *columns,
             fill.round[fill.count] = &source->messages[i];
             fill.count += 1;
             if (fill.count == RMF_ROUND) {
-                bool first = fill.previous == NULL;
                 status = rmf_fill_round(&fill);
-                if (first && status == RMF_OK && count > 2 * RMF_ROUND) {
-                    status = rmf_fill_forecast(&fill, rows, entries, count,
-                                               properties_bytes + 64 * count);
-                }
             }
         }
     }
@@ -798,4 +798,44 @@ enum rmf_status rmf_columns_append(struct rmf_columns *columns,
     }
     *appended = count;
     return RMF_OK;
+}
+
+enum rmf_status rmf_columns_decode(struct rmf_columns *columns, struct rmf_slice buffer,
+                                   bool check_crc, struct rmf_slice broker_name, size_t *position,
+                                   struct rmf_error *error) {
+    struct rmf_message messages[RMF_DECODE_STEP];
+    struct rmf_columns_source source = {.messages = messages,
+                                        .start = INT64_MIN,
+                                        .end = INT64_MAX,
+                                        .broker_name = broker_name};
+    struct rmf_message_fault fault;
+    enum rmf_status decoded = RMF_OK;
+    size_t start = *position;
+    bool plain = true;
+    for (size_t step = 0; decoded == RMF_OK && plain; step++) {
+        size_t at = *position;
+        source.count = 0;
+        while (source.count < RMF_DECODE_STEP) {
+            size_t next = at;
+            struct rmf_message *m = &messages[source.count];
+            decoded = rmf_message_decode(buffer, at, check_crc, m, &next, &fault);
+            plain = decoded != RMF_OK ||
+                    !(rmf_message_is_compressed(m) || rmf_message_is_inner_batch(m));
+            if (decoded != RMF_OK || !plain) {
+                break;
+            }
+            source.count += 1;
+            at = next;
+        }
+        size_t appended;
+        enum rmf_status status = rmf_columns_append(columns, &source, &appended, error);
+        if (status == RMF_OK && step == 0 && source.count == RMF_DECODE_STEP) {
+            status = rmf_columns_forecast(columns, at - start, buffer.len - start);
+        }
+        if (status != RMF_OK) {
+            return status;
+        }
+        *position = at;
+    }
+    return decoded == RMF_NEED_MORE ? RMF_NEED_MORE : RMF_OK;
 }

@@ -81,6 +81,19 @@ RMF_MUST_CHECK enum rmf_status rmf_columns_append(struct rmf_columns *columns,
                                                   const struct rmf_columns_source *source,
                                                   size_t *appended, struct rmf_error *error);
 
+/* The rows so far came out of `part` of `whole` input bytes: makes room for the rest, so that long
+ * columns are not moved again and again. RMF_ERR_NO_MEMORY loses nothing. */
+RMF_MUST_CHECK enum rmf_status rmf_columns_forecast(struct rmf_columns *columns, size_t part,
+                                                    size_t whole);
+
+/* Decodes messages from *position of the buffer on and appends them, in steps that stay in the cache,
+ * as long as they are plain: RMF_NEED_MORE at the end. RMF_OK with *position before a message that has
+ * to be inflated or unwrapped first, or that cannot be decoded. Errors: as rmf_columns_append. */
+RMF_MUST_CHECK enum rmf_status rmf_columns_decode(struct rmf_columns *columns,
+                                                  struct rmf_slice buffer, bool check_crc,
+                                                  struct rmf_slice broker_name, size_t *position,
+                                                  struct rmf_error *error);
+
 /* Moves the rows out as a table, which the caller releases; the builder starts anew.
  * RMF_ERR_NO_MEMORY leaves it as it was. */
 RMF_MUST_CHECK enum rmf_status rmf_columns_finish(struct rmf_columns *columns,

@@ -268,6 +268,74 @@ static void a_full_column_leaves_the_builder_as_it_was(void) {
     free(data);
 }
 
+/* `count` plain messages, then a blank filler; the caller frees *data. */
+static size_t make_plain(int count, uint8_t **data) {
+    uint8_t *block = malloc((size_t)count * 200 + 8);
+    CHECK(block != NULL);
+    uint8_t *end = block;
+    for (int i = 0; i < count; i++) {
+        end = put_message(end, i, "TopicTest", i % 3 == 0 ? "" : "some body",
+                          i % 5 == 0 ? "" : "TAGS\1TagA\2other\1value\2");
+    }
+    end = put(put(end, 8, 4), 0xCBD43194u, 4);
+    size_t size = (size_t)(end - block);
+    *data = exact_copy(block, size);
+    free(block);
+    return size;
+}
+
+static void plain_messages_need_no_index(void) {
+    uint8_t *data;
+    size_t size = make_plain(1000, &data);
+    struct rmf_slice buffer = {data, size};
+    struct rmf_columns *columns = rmf_columns_new(all, RMF_COLUMN_COUNT, RMF_COLUMN_MAX_BYTES);
+    size_t position = 0;
+    CHECK_EQ(rmf_columns_decode(columns, buffer, false, SLICE("b"), &position, NULL),
+             RMF_NEED_MORE);
+    CHECK_EQ(position, size - 8);
+    struct rmf_table *table;
+    struct ArrowArray array;
+    CHECK_EQ(rmf_columns_finish(columns, &table), RMF_OK);
+    CHECK_EQ(rmf_table_export_array(table, &array), RMF_OK);
+    CHECK_EQ(array.length, 1000);
+    for (int i = 0; i < 1000; i++) {
+        CHECK_EQ(((const int64_t *)array.children[RMF_COLUMN_QUEUE_OFFSET]->buffers[1])[i], i);
+        CHECK(is_null(array.children[RMF_COLUMN_TAGS], (size_t)i) == (i % 5 == 0));
+    }
+    CHECK_TEXT(RMF_COLUMN_BODY, 998, "some body");
+    array.release(&array);
+    rmf_table_release(table);
+
+    /* A wrong checksum, a compressed message and a wrong magic end it before that message. */
+    size_t one = (size_t)rmf_load_be32_unsafe(data);
+    position = 0;
+    CHECK_EQ(rmf_columns_decode(columns, buffer, true, SLICE("b"), &position, NULL), RMF_OK);
+    CHECK_EQ(position, 0);
+    data[one + 39] = RMF_SYS_COMPRESSED;
+    CHECK_EQ(rmf_columns_decode(columns, buffer, false, SLICE("b"), &position, NULL), RMF_OK);
+    CHECK_EQ(position, one);
+    data[one + 4] = 0;
+    CHECK_EQ(rmf_columns_decode(columns, buffer, false, SLICE("b"), &position, NULL), RMF_OK);
+    CHECK_EQ(position, one);
+    CHECK_EQ(rmf_columns_rows(columns), 1);
+    rmf_columns_free(columns);
+    free(data);
+}
+
+static bool decode_many(void) {
+    uint8_t *data;
+    size_t size = make_plain(300, &data);
+    struct rmf_columns *columns = rmf_columns_new(all, RMF_COLUMN_COUNT, RMF_COLUMN_MAX_BYTES);
+    size_t position = 0;
+    bool done = columns != NULL &&
+                rmf_columns_decode(columns, (struct rmf_slice){data, size}, false, SLICE("b"),
+                                   &position, NULL) == RMF_NEED_MORE;
+    CHECK(!done || rmf_columns_rows(columns) == 300);
+    rmf_columns_free(columns);
+    free(data);
+    return done;
+}
+
 static bool append_and_export(void) {
     struct rmf_message messages[MESSAGES];
     uint8_t *data;
@@ -305,6 +373,7 @@ static bool append_and_export(void) {
 
 static void no_memory_is_reported_and_nothing_leaks(void) {
     each_allocation_fails(append_and_export);
+    each_allocation_fails(decode_many);
 }
 
 static void wrong_projections_are_refused(void) {
@@ -421,6 +490,7 @@ const struct test tests[] = {
     {"a_moved_child_keeps_its_memory", a_moved_child_keeps_its_memory},
     {"range_and_mask_select", range_and_mask_select},
     {"a_full_column_leaves_the_builder_as_it_was", a_full_column_leaves_the_builder_as_it_was},
+    {"plain_messages_need_no_index", plain_messages_need_no_index},
     {"no_memory_is_reported_and_nothing_leaks", no_memory_is_reported_and_nothing_leaks},
     {"wrong_projections_are_refused", wrong_projections_are_refused},
     {"entries_agree_with_the_other_reader", entries_agree_with_the_other_reader},

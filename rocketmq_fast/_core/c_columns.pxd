@@ -29,4 +29,6 @@ cdef extern from "rmf_columns.h" nogil:
     size_t rmf_columns_bytes(const rmf_columns *columns)
     rmf_status rmf_columns_append(rmf_columns *columns, const rmf_columns_source *source,
                                   size_t *appended, rmf_error *error)
+    rmf_status rmf_columns_decode(rmf_columns *columns, rmf_slice buffer, bint check_crc,
+                                  rmf_slice broker_name, size_t *position, rmf_error *error)
     rmf_status rmf_columns_finish(rmf_columns *columns, rmf_table **table)

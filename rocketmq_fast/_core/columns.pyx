@@ -1,6 +1,7 @@
 """Messages as Arrow columns, handed over through the Arrow C data interface."""
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stddef cimport size_t
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t
@@ -21,6 +22,7 @@ from rocketmq_fast._core.c_columns cimport (
     rmf_column_name,
     rmf_columns_append,
     rmf_columns_bytes,
+    rmf_columns_decode,
     rmf_columns_finish,
     rmf_columns_free,
     rmf_columns_new,
@@ -29,10 +31,12 @@ from rocketmq_fast._core.c_columns cimport (
 )
 from rocketmq_fast._core.c_common cimport (
     RMF_ERR_LENGTH,
+    RMF_NEED_MORE,
     RMF_OK,
     rmf_alloc,
     rmf_error,
     rmf_free,
+    rmf_slice,
     rmf_status,
 )
 from rocketmq_fast._core.message cimport MessageBatch
@@ -47,9 +51,10 @@ from rocketmq_fast.errors import CodecError, ConfigError
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
-# Below this many messages an append takes less time than another thread needs to take the GIL and give
+# Below so many messages, or bytes, the work takes less time than another thread needs to take the GIL and give
 # it back.
 cdef size_t RELEASE_GIL_MESSAGES = 256
+cdef size_t RELEASE_GIL_BYTES = 1 << 18
 
 COLUMNS = tuple([rmf_column_name(i).decode("ascii") for i in range(RMF_COLUMN_COUNT)])
 
@@ -167,7 +172,6 @@ cdef class ArrowBuilder:
         cdef rmf_error error
         cdef rmf_status status
         cdef size_t appended = 0
-        cdef Py_ssize_t size = 0
         cdef const uint8_t[::1] keep
         source.messages = batch._messages
         source.count = batch._count
@@ -182,11 +186,7 @@ cdef class ArrowBuilder:
             if batch._count:
                 source.mask = &keep[0]
         broker = batch.broker_name if broker_name is None else broker_name
-        source.broker_name.ptr = NULL
-        source.broker_name.len = 0
-        if broker is not None:
-            source.broker_name.ptr = <const uint8_t *>PyUnicode_AsUTF8AndSize(broker, &size)
-            source.broker_name.len = <size_t>size
+        source.broker_name = _utf8(broker)
         if batch._count >= RELEASE_GIL_MESSAGES:
             # `batch`, `mask` and `broker` are held by this call; the lock guards the columns.
             with nogil, self._lock:
@@ -194,15 +194,35 @@ cdef class ArrowBuilder:
         else:
             with self._lock:
                 status = rmf_columns_append(self._columns, &source, &appended, &error)
+        self._check(status, &error)
+        if batch.errors:
+            self._errors.extend(batch.errors)
+        return appended
+
+    cdef int _check(self, rmf_status status, const rmf_error *error) except -1:
         if status == RMF_ERR_LENGTH:
             name = (<bytes>error.field).decode("ascii")
             raise CodecError(f"column {name} would hold {error.value} bytes, an Arrow batch takes "
                              f"{error.limit}: put fewer messages into one")
-        if status != RMF_OK:
+        if status < 0:
             raise MemoryError("Arrow columns")
-        if batch.errors:
-            self._errors.extend(batch.errors)
-        return appended
+        return 0
+
+    cdef bint _decode(self, rmf_slice buffer, bint check_crc, rmf_slice broker_name) except -1:
+        """Append plain messages without an index of them; whether these were all there are."""
+        cdef rmf_error error
+        cdef rmf_status status
+        cdef size_t position = 0
+        if buffer.len >= RELEASE_GIL_BYTES:
+            # decode_arrow holds the buffer and the name, and nobody else has this builder.
+            with nogil:
+                status = rmf_columns_decode(self._columns, buffer, check_crc, broker_name,
+                                            &position, &error)
+        else:
+            status = rmf_columns_decode(self._columns, buffer, check_crc, broker_name, &position,
+                                        &error)
+        self._check(status, &error)
+        return status == RMF_NEED_MORE
 
     @property
     def num_rows(self):
@@ -234,6 +254,17 @@ cdef class ArrowBuilder:
         return f"<ArrowBuilder of {len(self.columns)} columns, {self.num_rows} messages>"
 
 
+cdef rmf_slice _utf8(object text) except *:
+    """The text's own UTF-8, NULL for None; borrowed from it."""
+    cdef rmf_slice out
+    cdef Py_ssize_t size = 0
+    out.ptr = NULL
+    if text is not None:
+        out.ptr = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
+    out.len = <size_t>size
+    return out
+
+
 cdef tuple _checked(columns):
     """Column names, known and different."""
     names = tuple([columns] if isinstance(columns, str) else columns)
@@ -254,6 +285,19 @@ def decode_arrow(buffer, *, columns=None, broker_name=None, bint decompress=True
     `columns` as in ArrowBuilder; `broker_name` fills its column. The buffer is not needed afterwards.
     """
     cdef ArrowBuilder builder = ArrowBuilder(columns)
+    cdef rmf_slice broker = _utf8(broker_name)
+    cdef Py_buffer view
+    cdef rmf_slice data
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        data.ptr = <const uint8_t *>view.buf
+        data.len = <size_t>view.len
+        if builder._decode(data, check_crc, broker):
+            return builder.finish()
+    finally:
+        PyBuffer_Release(&view)
+    # Something has to be inflated, unwrapped or reported.
+    builder = ArrowBuilder(builder.columns)
     builder.append(decode_messages(buffer, decompress=decompress, check_crc=check_crc,
                                    max_body=max_body), broker_name)
     return builder.finish()
