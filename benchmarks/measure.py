@@ -87,6 +87,30 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def run_python(module: str, patience: float, **options: object) -> dict[str, Any]:
+    """Run a module of ours in a process of its own; its last line is the result."""
+    words = [
+        word
+        for name, value in options.items()
+        if value is not None
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=patience,
+        check=False,
+    )
+    if done.returncode != 0 or not done.stdout.strip():
+        raise RuntimeError(f"{module} failed with {done.returncode}:\n{done.stderr[-3000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if not result["complete"]:
+        raise RuntimeError(f"{module} got {result['messages']} messages:\n{done.stderr[-3000:]}")
+    return result
+
+
 # ------------------------------------------------------------------------------------- the machine
 
 

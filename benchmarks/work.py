@@ -317,9 +317,7 @@ def process_queue(implementation: str, held: int, *, batches: int = 1024) -> Wor
         _same(queue.count, waiting * PULL, "messages in the queue")
         return run_native if native else run_python
 
-    return Work(
-        "process queue", implementation, held, "messages/s", batches * PULL, prepare, False
-    )
+    return Work("process queue", implementation, held, "messages/s", batches * PULL, prepare, False)
 
 
 # -------------------------------------------------------------------------------------- tag filter

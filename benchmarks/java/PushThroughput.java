@@ -1,3 +1,8 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
@@ -64,6 +69,9 @@ public final class PushThroughput {
         });
         consumer.start();
         boolean complete = done.await(tool.number("timeout", 300), TimeUnit.SECONDS);
+        long peakRss = peakRssBytes();
+        double cpuSeconds = ((OperatingSystemMXBean)
+            ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1e9;
         TimeUnit.MILLISECONDS.sleep(200);
         consumer.shutdown();
         double seconds = ((complete ? lastAt.get() : System.nanoTime()) - firstAt.get()) / 1e9;
@@ -78,6 +86,22 @@ public final class PushThroughput {
         result.put("pull_batch", consumer.getPullBatchSize());
         result.put("consume_batch", consumer.getConsumeMessageBatchMaxSize());
         result.put("threads", consumer.getConsumeThreadMax());
+        result.put("peak_rss_bytes", peakRss);
+        result.put("cpu_seconds", cpuSeconds);
         Tool.finish(result);
+    }
+
+    /** The most resident memory that this process had; 0 where the system does not tell it. */
+    private static long peakRssBytes() throws Exception {
+        Path status = Paths.get("/proc/self/status");
+        if (!Files.isReadable(status)) {
+            return 0;
+        }
+        for (String line : Files.readAllLines(status)) {
+            if (line.startsWith("VmHWM:")) {
+                return Long.parseLong(line.replaceAll("[^0-9]", "")) * 1024;
+            }
+        }
+        return 0;
     }
 }

@@ -1,0 +1,164 @@
+"""Our push consumer over waiting messages: the counterpart of java/PushThroughput.java.
+
+The listener reads body, tags and keys of each message. The clock runs from the first to the last
+message. ``python -m benchmarks.push_client --namesrv A --topic T --count N`` prints a JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+import uuid
+from typing import Self
+
+import rocketmq_fast as rmq
+from benchmarks.usage import rss_bytes, used
+
+
+class Reader:
+    """The listener: reads every message, counts, and knows when the last one came."""
+
+    def __init__(self, count: int) -> None:
+        self.done = threading.Event()
+        self.first = 0.0
+        self.last = 0.0
+        self.messages = 0
+        self.calls = 0
+        self.bytes = 0
+        self.characters = 0
+        self._count = count
+        self._lock = threading.Lock()
+
+    def __call__(self, messages: list[rmq.MessageExt], context: object) -> rmq.ConsumeStatus:
+        if not self.first:
+            self.first = time.perf_counter()
+        length = text = 0
+        for message in messages:
+            body = message.body
+            tags = message.tags
+            keys = message.keys
+            length += len(body)
+            text += (len(tags) if tags is not None else 0) + (len(keys) if keys is not None else 0)
+        with self._lock:
+            self.calls += 1
+            self.bytes += length
+            self.characters += text
+            self.messages += len(messages)
+            if self.messages >= self._count and not self.last:
+                self.last = time.perf_counter()
+                self.done.set()
+        return rmq.ConsumeStatus.CONSUME_SUCCESS
+
+
+class Sampler:
+    """Notes resident memory and progress at regular times, on a thread of its own."""
+
+    def __init__(self, reader: Reader, period: float) -> None:
+        self.samples: list[dict[str, float]] = []
+        self._reader = reader
+        self._period = period
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rss-sampler", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._period > 0:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._period > 0:
+            self._thread.join()
+
+    def _run(self) -> None:
+        began = time.perf_counter()
+        while not self._ended.wait(self._period):
+            self.samples.append(
+                {
+                    "seconds": round(time.perf_counter() - began, 3),
+                    "messages": self._reader.messages,
+                    "rss_bytes": rss_bytes(),
+                }
+            )
+
+
+def consume(
+    namesrv: str,
+    topic: str,
+    count: int,
+    *,
+    group: str,
+    pull_batch: int | None = None,
+    consume_batch: int | None = None,
+    timeout: float = 300.0,
+    sample_seconds: float = 0.0,
+) -> dict[str, object]:
+    """Consume ``count`` messages with a new group; None is the consumer's default."""
+    options: dict[str, object] = {}
+    if pull_batch is not None:
+        options["pull_batch_size"] = pull_batch
+    if consume_batch is not None:
+        options["consume_message_batch_max_size"] = consume_batch
+    reader = Reader(count)
+    consumer = rmq.PushConsumer(
+        group,
+        namesrv_addr=namesrv,
+        consume_from_where=rmq.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        **options,
+    )
+    consumer.subscribe(topic, "*")
+    consumer.register_listener(reader)
+    consumer.start()
+    with Sampler(reader, sample_seconds) as sampler:
+        complete = reader.done.wait(timeout)
+    usage = used()
+    stats = consumer.stats()
+    # As in the Java program: what comes too much would come now.
+    time.sleep(0.2)
+    consumer.shutdown()
+    seconds = (reader.last if complete else time.perf_counter()) - reader.first
+    return {
+        "messages": reader.messages,
+        "complete": complete,
+        "bytes": reader.bytes,
+        "characters": reader.characters,
+        "calls": reader.calls,
+        "seconds": seconds,
+        "messages_per_second": reader.messages / seconds,
+        "pulls": stats["pulls"],
+        "flow_controlled": stats["flow_controlled"],
+        "threads": stats["threads"],
+        **usage,
+        **({"samples": sampler.samples} if sample_seconds > 0 else {}),
+    }
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.push_client", description=__doc__)
+    parser.add_argument("--namesrv", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--group", default=f"push_{uuid.uuid4().hex[:12]}")
+    parser.add_argument("--pull-batch", type=int)
+    parser.add_argument("--consume-batch", type=int)
+    parser.add_argument("--timeout", type=float, default=300.0)
+    parser.add_argument("--sample-seconds", type=float, default=0.0, help="of resident memory")
+    options = parser.parse_args()
+    result = consume(
+        options.namesrv,
+        options.topic,
+        options.count,
+        group=options.group,
+        pull_batch=options.pull_batch,
+        consume_batch=options.consume_batch,
+        timeout=options.timeout,
+        sample_seconds=options.sample_seconds,
+    )
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
