@@ -1,0 +1,164 @@
+"""The Spark step of the demonstration: reads a topic and proves that every message is there."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from rocketmq_fast.cli.output import Progress
+from rocketmq_fast.errors import RocketMQError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TICK_SECONDS = 0.2
+_COLUMNS = "brokerName,queueId,queueOffset,body"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRead:
+    """What Spark found in the topic."""
+
+    rows: int
+    distinct: int
+    bytes: int
+    checksum: int
+    seconds: float
+    start_seconds: float
+    version: str
+
+
+def why_not() -> str | None:
+    """Why Spark cannot run here; None when it can."""
+    without = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if without:
+        return f"{' and '.join(without)} not installed (pip install 'rocketmq-fast[spark]')"
+    home = os.environ.get("JAVA_HOME")
+    if not (home and shutil.which("java", path=os.path.join(home, "bin"))) and not shutil.which(
+        "java"
+    ):
+        return "no java on PATH and no JAVA_HOME (Spark needs a JDK 17)"
+    return None
+
+
+@contextlib.contextmanager
+def _quiet_stderr() -> Iterator[IO[bytes]]:
+    """What a child process that starts in the block writes to standard error goes to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield file
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _session(scratch: str) -> SparkSession:
+    # The workers have to be this interpreter: it is the one that has this package.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    with _quiet_stderr() as said:
+        try:
+            session = (
+                SparkSession.builder.master("local[2]")
+                .appName("rocketmq-fast demo")
+                .config("spark.ui.enabled", "false")
+                .config("spark.driver.host", "127.0.0.1")
+                .config("spark.driver.bindAddress", "127.0.0.1")
+                .config("spark.local.dir", scratch)
+                .config("spark.sql.warehouse.dir", os.path.join(scratch, "warehouse"))
+                .config("spark.sql.shuffle.partitions", "4")
+                .getOrCreate()
+            )
+        except Exception as error:
+            said.seek(0)
+            lines = said.read().decode("utf-8", "replace").strip().splitlines()
+            reason = lines[-1] if lines else str(error)
+            raise RocketMQError(f"Spark did not start: {reason}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def read(namesrv_addr: str, topic: str, progress: Progress) -> SparkRead:
+    """Read a topic from its beginning to its end. Raises RocketMQError."""
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="rocketmq-fast-spark-") as scratch:
+        progress.update(0, "starting Spark")
+        session = _session(scratch)
+        try:
+            from rocketmq_fast.spark import register
+
+            register(session)
+            started = time.perf_counter()
+            found = _watched(session, lambda: _aggregate(session, namesrv_addr, topic), progress)
+            end = time.perf_counter()
+        finally:
+            session.stop()
+    rows, distinct, size, checksum = found
+    return SparkRead(
+        rows, distinct, size, checksum, end - started, started - begin, str(session.version)
+    )
+
+
+def _aggregate(session: SparkSession, namesrv_addr: str, topic: str) -> tuple[int, int, int, int]:
+    from pyspark.sql import functions
+
+    table = (
+        session.read.format("rocketmq")
+        .option("namesrvAddr", namesrv_addr)
+        .option("topic", topic)
+        .option("columns", _COLUMNS)
+        .load()
+    )
+    row: Any = table.agg(
+        functions.count("*"),
+        functions.count_distinct("brokerName", "queueId", "queueOffset"),
+        functions.sum(functions.length("body")),
+        functions.sum(functions.crc32("body")),
+    ).first()
+    return int(row[0]), int(row[1]), int(row[2] or 0), int(row[3] or 0)
+
+
+def _watched(session: SparkSession, action: Any, progress: Progress) -> tuple[int, int, int, int]:
+    """Run an action beside a look at its tasks now and then."""
+    results: list[tuple[int, int, int, int]] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(action())
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="demo-spark", daemon=True)
+    thread.start()
+    tracker = session.sparkContext.statusTracker()
+    while thread.is_alive():
+        thread.join(_TICK_SECONDS)
+        parts = [
+            f"stage {stage}: {info.numCompletedTasks} of {info.numTasks} tasks"
+            for stage in tracker.getActiveStageIds()
+            if (info := tracker.getStageInfo(stage)) is not None
+        ]
+        progress.update(0, ", ".join(parts))
+    if errors:
+        raise RocketMQError(f"Spark read failed: {_first_line(errors[0])}") from errors[0]
+    return results[0]
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of an error of Spark, which brings pages along."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "failed")
