@@ -59,6 +59,7 @@ class BrokerCalls:
         *,
         consumer: str | None = None,
         producer: str | None = None,
+        wait: bool = True,
     ) -> None:
         """Take a group of this client off the broker's lists."""
         fields = {"clientID": client_id}
@@ -66,7 +67,11 @@ class BrokerCalls:
             fields["consumerGroup"] = consumer
         if producer is not None:
             fields["producerGroup"] = producer
-        self._invoke(address, RemotingCommand(RequestCode.UNREGISTER_CLIENT, fields))
+        command = RemotingCommand(RequestCode.UNREGISTER_CLIENT, fields)
+        if wait:
+            self._invoke(address, command)
+        else:
+            self._remoting.invoke_oneway(address, command)
 
     def consumer_ids(self, address: str, group: str) -> list[str]:
         """Client ids of a group's members."""

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from rocketmq_fast._core import MessageExt, RemotingCommand, decode_messages, encode_frame
 from rocketmq_fast.client.broker_calls import BrokerCalls
+from rocketmq_fast.client.lifecycle import in_child
 from rocketmq_fast.client.name_servers import NameServers
 from rocketmq_fast.client.options import ClientOptions
 from rocketmq_fast.client.tasks import PeriodicTasks
@@ -190,11 +191,11 @@ class ClientInstance:
                 )
             self._producers[producer.group] = producer
 
-    def unregister_consumer(self, group: str) -> None:
-        """Forget the consumer and tell every broker."""
+    def unregister_consumer(self, group: str, *, wait: bool = True) -> None:
+        """Forget the consumer and tell every broker; without `wait`, not heeding the answers."""
         with self._lock:
             self._consumers.pop(group, None)
-        self._tell_unregistered(consumer=group)
+        self._tell_unregistered(consumer=group, wait=wait)
 
     def unregister_producer(self, group: str) -> None:
         """Forget the producer and tell every broker."""
@@ -203,12 +204,12 @@ class ClientInstance:
         self._tell_unregistered(producer=group)
 
     def _tell_unregistered(
-        self, *, consumer: str | None = None, producer: str | None = None
+        self, *, consumer: str | None = None, producer: str | None = None, wait: bool = True
     ) -> None:
         for address in self.broker_addresses(with_slaves=True):
             try:
                 self.brokers.unregister(
-                    address, self.client_id, consumer=consumer, producer=producer
+                    address, self.client_id, consumer=consumer, producer=producer, wait=wait
                 )
             except RocketMQError as error:
                 logger.warning("unregistering at %s: %s", address, error)
@@ -238,11 +239,21 @@ class ClientInstance:
         except TopicRouteNotFound:
             if default_queues is None:
                 raise
-            route = _template_route(
-                self.name_servers.route(create_topic_key, timeout), default_queues
-            )
+            route = self._template_route(topic, default_queues, create_topic_key)
         self._store_route(topic, route)
         return route
+
+    def _template_route(self, topic: str, queues: int, create_topic_key: str) -> TopicRouteData:
+        """The route that a topic will have once a broker made it."""
+        try:
+            template = self.name_servers.route(create_topic_key, self.options.api_timeout)
+        except TopicRouteNotFound:
+            raise TopicRouteNotFound(
+                topic,
+                f"no route for topic {topic!r} on the name servers, "
+                f"and none for {create_topic_key!r}, so the brokers do not create it",
+            ) from None
+        return _template_route(template, queues)
 
     def _store_route(self, topic: str, route: TopicRouteData) -> None:
         with self._lock:
@@ -485,6 +496,16 @@ def _template_route(route: TopicRouteData, queues: int) -> TopicRouteData:
 
 _instances: dict[str, ClientInstance] = {}
 _instances_lock = threading.Lock()
+
+
+@in_child
+def _abandon_instances() -> None:
+    """A forked child closes its copies of the sockets; the parent's connections go on."""
+    global _instances_lock
+    _instances_lock = threading.Lock()
+    for instance in _instances.values():
+        instance.loop.abandon()
+    _instances.clear()
 
 
 def unique_instance_name() -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from rocketmq_fast._core import MessageExt, RemotingCommand, UniqueIdGenerator, encode_properties
 from rocketmq_fast.client.addresses import local_ip
 from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.client.lifecycle import in_child
 from rocketmq_fast.errors import BrokerError, HeaderError, RocketMQError, TopicRouteNotFound
 from rocketmq_fast.model import MessageQueue, SendResult, SendStatus
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
@@ -39,6 +40,7 @@ def create_unique_id() -> str:
     return _ids.create()
 
 
+@in_child
 def _forget_ids() -> None:
     """A forked child must not go on with its parent's ids."""
     global _ids

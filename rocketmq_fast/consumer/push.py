@@ -17,6 +17,7 @@ from rocketmq_fast.client.instance import (
     release_instance,
     unique_instance_name,
 )
+from rocketmq_fast.client.lifecycle import hold, let_go
 from rocketmq_fast.client.sending import send_to_dead_letters, send_to_retry_topic
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
@@ -55,6 +56,7 @@ _DEAD_LETTER_LEVEL = -1
 _EXPIRY_SCAN_MAX_SECONDS = 60.0
 # How soon a queue is tried again whose lock the previous owner has not given back yet.
 _LOCK_AGAIN_SECONDS = 1.0
+_EXIT_SECONDS = 1.0
 
 
 class PushConsumer:
@@ -141,16 +143,31 @@ class PushConsumer:
             running = _Running(self, self._listener, orderly=self._orderly)
             running.start()
             self._running = running
+        hold(self)
 
-    def shutdown(self) -> None:
+    def shutdown(self, timeout: float | None = None) -> None:
         """Leave the group: no new calls, running ones finish, progress is stored. May be repeated.
 
-        Waits for listeners up to await_termination_millis_when_shutdown.
+        Waits for listeners up to `timeout` seconds; by default up to
+        await_termination_millis_when_shutdown.
         """
         with self._lock:
             running, self._running = self._running, None
         if running is not None:
-            running.stop()
+            let_go(self)
+            running.stop(timeout)
+
+    def shutdown_at_exit(self) -> None:
+        """Called at the exit of an interpreter whose program did not shut down."""
+        logger.warning("consumer of group %s was not shut down before exit", self._group)
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop(_EXIT_SECONDS, hurry=True)
+
+    def forget_after_fork(self) -> None:
+        """Called in a forked child: it may start this consumer anew, the parent's goes on."""
+        self._lock = threading.RLock()
+        self._running = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -537,23 +554,31 @@ class _Running:
         self.announce()
         self.instance.rebalance_soon()
 
-    def stop(self) -> None:
-        """Stop pulling, finish the running calls, store progress, leave the group."""
+    def stop(self, timeout: float | None = None, *, hurry: bool = False) -> None:
+        """Stop pulling, finish the running calls, store progress, leave the group.
+
+        In a `hurry`, requests are sent without waiting for their answers.
+        """
         self.pulling = False
         self._stopped = True
         self._ended.set()
         queues = self.assignment.close()
-        timeout = self.options.await_termination_millis_when_shutdown / 1000
+        if timeout is None:
+            timeout = self.options.await_termination_millis_when_shutdown / 1000
         if not self.service.stop(timeout):
             logger.warning(
                 "listeners of group %s still run after %.1f s; what they hold is delivered again",
                 self.group,
                 timeout,
             )
-        self.store.persist_now([queue.message_queue for queue in queues])
-        self.instance.unregister_consumer(self.group)
+        names = [queue.message_queue for queue in queues]
+        if hurry:
+            self.store.persist(names)
+        else:
+            self.store.persist_now(names)
+        self.instance.unregister_consumer(self.group, wait=not hurry)
         if self.order is not None:
-            self.order.locks.unlock(queue.message_queue for queue in queues)
+            self.order.locks.unlock(names)
         self.assignment.clear()
         if self._house_keeper is not threading.current_thread():
             self._house_keeper.join(5.0)

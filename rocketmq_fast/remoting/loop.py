@@ -140,6 +140,14 @@ class EventLoop:
             if thread.is_alive():
                 logger.warning("thread %s did not end within %.1f s", self._name, timeout)
 
+    def abandon(self) -> None:
+        """Close the loop's files in a forked child, whose copy of the thread does not exist."""
+        self._stopping = True
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._release()
+
     def _release(self) -> None:
         self._selector.close()
         self._wake_receive.close()
