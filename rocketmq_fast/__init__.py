@@ -13,7 +13,14 @@ from rocketmq_fast._core import (
 from rocketmq_fast._version import __version__
 from rocketmq_fast.consumer.orderly import OrderlyContext
 from rocketmq_fast.consumer.push import PushConsumer
-from rocketmq_fast.consumer.strategies import allocate_average, allocate_average_by_circle
+from rocketmq_fast.consumer.strategies import (
+    ByConfiguration,
+    ByMachineRoom,
+    ConsistentHash,
+    MachineRoomNearby,
+    allocate_average,
+    allocate_average_by_circle,
+)
 from rocketmq_fast.consumer.subscription import Sql
 from rocketmq_fast.errors import (
     BrokerError,
@@ -39,11 +46,15 @@ from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
 
 __all__ = [
     "BrokerError",
+    "ByConfiguration",
+    "ByMachineRoom",
     "ClientStateError",
     "CodecError",
     "ConfigError",
+    "ConsistentHash",
     "ConsumeFromWhere",
     "ConsumeStatus",
+    "MachineRoomNearby",
     "Message",
     "MessageBatch",
     "MessageExt",
