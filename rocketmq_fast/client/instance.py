@@ -126,6 +126,7 @@ class ClientInstance:
             target=self._rebalance_loop, name=f"rocketmq-rebalance-{client_id}", daemon=True
         )
         self._heartbeat_wanted = False
+        self._announced = False  # a heartbeat was sent
         self._stopping = False
         self._started = False
         self._lock = threading.Lock()
@@ -261,9 +262,17 @@ class ClientInstance:
             if known == route:
                 return
             self._routes[topic] = route
-            for data in route.broker_datas:
+            fresh = [
+                data
+                for data in route.broker_datas
+                if self._broker_table.get(data.broker_name) != data
+            ]
+            for data in fresh:
                 self._broker_table[data.broker_name] = data
         logger.info("route of topic %s %s", topic, "changed" if known else "found")
+        if fresh and self._announced:
+            # A broker that has not heard of us answers neither pulls nor who the members are.
+            self.heartbeat_soon()
         if known is not None and known.subscribe_queues(topic) != route.subscribe_queues(topic):
             self.rebalance_soon()
 
@@ -365,6 +374,7 @@ class ClientInstance:
                 producers = list(self._producers)
             if not consumers and not producers:
                 return
+            self._announced = True
             data = HeartbeatData(
                 self.client_id,
                 tuple(sorted({*producers, INNER_PRODUCER_GROUP})),
