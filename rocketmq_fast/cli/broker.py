@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 from dataclasses import fields
 from typing import Any
@@ -102,7 +103,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     except ConfigError as error:
         hint = str(error).replace("Set allow_remote=True", "Give --allow-remote")
         raise ConfigError(hint.replace("give advertised_host", "give --advertised-host")) from error
-    with stop_on_signals() as stop, cluster:
+    with stop_on_signals() as stop, _started(cluster, options):
         kept = "" if options.store else " (temporary)"
         output.result(
             {
@@ -118,3 +119,15 @@ def run(options: argparse.Namespace, output: Output) -> int:
         while not stop.event.wait(1.0):
             pass
     return 0
+
+
+def _started(cluster: Cluster, options: argparse.Namespace) -> Cluster:
+    try:
+        return cluster.start()
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        raise OSError(
+            f"cannot listen on {options.host}, ports {options.namesrv_port} (--namesrv-port) and "
+            f"{options.broker_port} (--broker-port): {error.strerror}"
+        ) from error
