@@ -7,7 +7,10 @@
 
 /* Messages per round: what a round reads stays in the first cache while column after column is filled. */
 #define RMF_ROUND 16
-#define RMF_FIRST_ROWS 64
+/* Room of a first table: rows, bytes of a text, entries of a map. */
+#define RMF_FIRST_ROWS 256
+#define RMF_FIRST_TEXT 24
+#define RMF_FIRST_ENTRIES 6
 /* Messages that rmf_columns_decode indexes at a time. */
 #define RMF_DECODE_STEP 64
 /* The columns are read out of order, which no hardware prefetcher follows. */
@@ -197,21 +200,27 @@ static enum rmf_status rmf_vector_set_null(struct rmf_vector *vector, size_t row
     return RMF_OK;
 }
 
+/* `least` rows at least, or as much as the vector of the last table held. */
 static enum rmf_status rmf_vector_init(struct rmf_vector *vector, const char *name,
-                                       enum rmf_vector_type type, const struct rmf_room *room) {
+                                       enum rmf_vector_type type, const struct rmf_room *room,
+                                       size_t least) {
     vector->name = name;
     vector->type = type;
-    enum rmf_status status = rmf_vector_grow_rows(vector, RMF_FIRST_ROWS + room->rows);
+    size_t rows = room->rows > least ? room->rows : least;
+    enum rmf_status status = rmf_vector_grow_rows(vector, rows);
     if (status == RMF_OK && (type == RMF_VECTOR_TEXT || type == RMF_VECTOR_BINARY)) {
-        status = rmf_vector_grow_bytes(vector, RMF_FIRST_ROWS + room->bytes);
+        size_t bytes = least * RMF_FIRST_TEXT;
+        status = rmf_vector_grow_bytes(vector, room->bytes > bytes ? room->bytes : bytes);
     }
     return status;
 }
 
-static enum rmf_status rmf_columns_begin(struct rmf_columns *columns) {
+/* A table for `rows` messages to begin with. */
+static enum rmf_status rmf_columns_begin(struct rmf_columns *columns, size_t rows) {
     if (columns->table != NULL) {
         return RMF_OK;
     }
+    size_t least = rows < RMF_FIRST_ROWS ? rows + 1 : RMF_FIRST_ROWS;
     struct rmf_table *table = rmf_table_new(columns->count);
     if (table == NULL) {
         return RMF_ERR_NO_MEMORY;
@@ -220,14 +229,15 @@ static enum rmf_status rmf_columns_begin(struct rmf_columns *columns) {
     for (size_t i = 0; status == RMF_OK && i < columns->count; i++) {
         uint8_t kind = columns->kinds[i];
         status = rmf_vector_init(&table->columns[i], RMF_COLUMNS[kind].name,
-                                 RMF_COLUMNS[kind].type, &columns->rooms[i]);
+                                 RMF_COLUMNS[kind].type, &columns->rooms[i], least);
     }
     if (status == RMF_OK && columns->places[RMF_COLUMN_PROPERTIES] >= 0) {
-        status =
-            rmf_vector_init(&table->keys, "properties", RMF_VECTOR_TEXT, &columns->map_rooms[0]);
+        least *= RMF_FIRST_ENTRIES;
+        status = rmf_vector_init(&table->keys, "properties", RMF_VECTOR_TEXT,
+                                 &columns->map_rooms[0], least);
         if (status == RMF_OK) {
             status = rmf_vector_init(&table->values, "properties", RMF_VECTOR_TEXT,
-                                     &columns->map_rooms[1]);
+                                     &columns->map_rooms[1], least);
         }
     }
     if (status != RMF_OK) {
@@ -244,7 +254,7 @@ static struct rmf_room rmf_room_of(const struct rmf_vector *vector, size_t rows)
 }
 
 enum rmf_status rmf_columns_finish(struct rmf_columns *columns, struct rmf_table **table) {
-    enum rmf_status status = rmf_columns_begin(columns);
+    enum rmf_status status = rmf_columns_begin(columns, 0);
     if (status != RMF_OK) {
         return status;
     }
@@ -762,7 +772,7 @@ enum rmf_status rmf_columns_append(struct rmf_columns *columns,
         *appended = 0;
         return RMF_OK;
     }
-    enum rmf_status status = rmf_columns_begin(columns);
+    enum rmf_status status = rmf_columns_begin(columns, count);
     if (status != RMF_OK) {
         return status;
     }

@@ -57,6 +57,7 @@ cdef size_t RELEASE_GIL_MESSAGES = 256
 cdef size_t RELEASE_GIL_BYTES = 1 << 18
 
 COLUMNS = tuple([rmf_column_name(i).decode("ascii") for i in range(RMF_COLUMN_COUNT)])
+cdef dict _KINDS = {name: kind for kind, name in enumerate(COLUMNS)}
 
 
 cdef void _drop_schema(object capsule) noexcept:
@@ -151,7 +152,7 @@ cdef class ArrowBuilder:
         self._errors = []
         self.columns = COLUMNS if columns is None else _checked(columns)
         for name in self.columns:
-            kinds[count] = COLUMNS.index(name)
+            kinds[count] = <uint8_t>count if columns is None else _KINDS[name]
             count += 1
         self._columns = rmf_columns_new(kinds, count, RMF_COLUMN_MAX_BYTES)
         if self._columns == NULL:
