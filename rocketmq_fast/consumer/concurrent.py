@@ -18,6 +18,7 @@ from rocketmq_fast._core.message import count_reconsume
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.pool import Worker, WorkerPool
+from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.errors import RocketMQError
 from rocketmq_fast.model import ConsumeStatus
 from rocketmq_fast.remoting.loop import EventLoop
@@ -66,9 +67,9 @@ class ConsumeConcurrentlyService:
         listener: ConcurrentListener,
         loop: EventLoop,
         send_back: SendBack,
+        stats: ConsumerStats,
     ) -> None:
-        self.consumed = 0
-        self.failed = 0
+        self._stats = stats
         self._options = options
         self._listener = listener
         self._loop = loop
@@ -94,11 +95,16 @@ class ConsumeConcurrentlyService:
         return self._pool.stopping
 
     def _perform(self, work: _ChunkWork, worker: Worker) -> None:
-        claimed = worker.run.consume(
+        run = worker.run
+        calls, seconds = run.calls, run.seconds
+        claimed = run.consume(
             work.chunk, self._listener, self._batch_size, self._on_failure, self._is_stopping
         )
+        counters = self._stats.topic(work.chunk.queue.message_queue.topic)
         with self._lock:
-            self.consumed += claimed
+            counters.calls += run.calls - calls
+            counters.call_seconds += run.seconds - seconds
+            counters.succeeded += claimed  # failures were taken off beforehand
 
     # ------------------------------------------------------------------------------ results
 
@@ -127,8 +133,10 @@ class ConsumeConcurrentlyService:
         succeeded = status is ConsumeStatus.CONSUME_SUCCESS
         acked = min(context.ack_index + 1, stop - start) if succeeded else 0
         settled = start + max(0, acked)
+        counters = self._stats.topic(queue.message_queue.topic)
         with self._lock:
-            self.failed += stop - settled
+            counters.failed += stop - settled
+            counters.succeeded -= stop - settled
         unsent = []
         for index in range(settled, stop):
             message = messages[index - start]

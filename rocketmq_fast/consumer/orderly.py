@@ -13,6 +13,7 @@ from rocketmq_fast._core.message import count_reconsume
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.pool import Worker, WorkerPool
+from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.errors import RocketMQError
 from rocketmq_fast.model import MessageQueue, OrderlyStatus
 from rocketmq_fast.remoting.loop import EventLoop
@@ -85,9 +86,9 @@ class ConsumeOrderlyService:
         listener: OrderlyListener,
         loop: EventLoop,
         dead_letter: DeadLetter,
+        stats: ConsumerStats,
     ) -> None:
-        self.consumed = 0
-        self.failed = 0
+        self._stats = stats
         self._options = options
         self._listener = listener
         self._loop = loop
@@ -175,6 +176,7 @@ class ConsumeOrderlyService:
         """Consume until empty or stopped. Returns when to go on, None for not at all."""
         begun = now = time.monotonic()
         messages = queue.process_queue
+        counters = self._stats.topic(queue.message_queue.topic)
         while True:
             if queue.dropped or queue.releasing or self._pool.stopping:
                 return None if queue.dropped else _AGAIN_SECONDS
@@ -195,6 +197,8 @@ class ConsumeOrderlyService:
                 error = raised
             before, now = now, time.monotonic()
             worker.run.count(1, now - before)
+            counters.calls += 1
+            counters.call_seconds += now - before
             if queue.dropped:
                 return None  # the result is void: the lock, or the offset, was lost meanwhile
             wait = self._settle(queue, taken, context, status, error)
@@ -210,8 +214,9 @@ class ConsumeOrderlyService:
         error: BaseException | None,
     ) -> float | None:
         """Apply a result. Returns how long the queue is suspended, None to go on."""
+        counters = self._stats.topic(queue.message_queue.topic)
         if status is OrderlyStatus.SUCCESS:
-            self.consumed += len(taken)
+            counters.succeeded += len(taken)
             if context.auto_commit:
                 queue.on_removed(queue.process_queue.commit())
             return None
@@ -219,7 +224,7 @@ class ConsumeOrderlyService:
         if status is OrderlyStatus.COMMIT:
             if context.auto_commit:
                 logger.warning("COMMIT means nothing with auto_commit; taken as SUCCESS: %s", where)
-            self.consumed += len(taken)
+            counters.succeeded += len(taken)
             queue.on_removed(queue.process_queue.commit())
             return None
         if status is OrderlyStatus.ROLLBACK and not context.auto_commit:
@@ -235,7 +240,7 @@ class ConsumeOrderlyService:
                 status,
                 where,
             )
-        self.failed += len(taken)
+        counters.failed += len(taken)
         return self._suspend(queue, taken, context)
 
     def _suspend(

@@ -17,6 +17,7 @@ from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.options import PushConsumerOptions
+from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.consumer.subscription import Subscription
 from rocketmq_fast.errors import (
     BrokerError,
@@ -66,19 +67,6 @@ class PullOwner(Protocol):
         """False while the consumer is paused as a whole."""
 
 
-class PullStats:
-    """Counters of the pull loop; written by the event loop only."""
-
-    __slots__ = ("errors", "flow_controlled", "messages", "pulls", "seconds")
-
-    def __init__(self) -> None:
-        self.pulls = 0
-        self.messages = 0
-        self.errors = 0
-        self.flow_controlled = 0
-        self.seconds = 0.0
-
-
 class Puller:
     """Keeps every assigned queue pulling until it is dropped."""
 
@@ -89,11 +77,14 @@ class Puller:
         options: PushConsumerOptions,
         owner: PullOwner,
         bad_messages: BadMessages,
+        stats: ConsumerStats,
         *,
         orderly: bool,
     ) -> None:
         self._orderly = orderly
-        self.stats = PullStats()
+        self.errors = 0
+        self.flow_controlled = 0
+        self._stats = stats
         self._instance = instance
         self._loop = instance.loop
         self._group = group
@@ -151,7 +142,7 @@ class Puller:
             self._later(queue, self._exception_delay)
             return
         if self._is_full(queue):
-            self.stats.flow_controlled += 1
+            self.flow_controlled += 1
             queue.room_timer = self._loop.call_later(FLOW_CONTROL_SECONDS, self._after_wait, queue)
             queue.waiting_for_room = True
             return
@@ -208,7 +199,6 @@ class Puller:
             fields["subscription"] = data.sub_string
         opaque = next_opaque()
         command = RemotingCommand(RequestCode.PULL_MESSAGE, fields, opaque=opaque)
-        self.stats.pulls += 1
         self._instance.remoting.channel(address).call(
             opaque, encode_frame(command), TIMEOUT_SECONDS, partial(self._on_answer, queue)
         )
@@ -223,7 +213,7 @@ class Puller:
                 raise answer
             self._take(queue, answer)
         except Exception as error:
-            self.stats.errors += 1
+            self.errors += 1
             if isinstance(error, (SubscriptionNotExist, SubscriptionNotLatest)):
                 self._owner.on_unknown_subscription()
             if not isinstance(error, RocketMQError):
@@ -257,12 +247,15 @@ class Puller:
                 queue.advance(next_offset)
             self._pull_safely(queue)
             return
+        counters = self._stats.topic(queue.message_queue.topic)
+        counters.pulls += 1
+        counters.pulled += len(batch)
+        counters.pull_seconds += time.monotonic() - queue.last_pull
         dispatch = queue.process_queue.put(batch)
         if self._interval > 0:
             self._later(queue, self._interval)
         else:
             self._pull_safely(queue)
-        self.stats.messages += len(batch)
         self._owner.submit(queue, batch, dispatch)
 
     def _decode(

@@ -33,6 +33,7 @@ from rocketmq_fast.consumer.orderly import (
 )
 from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
 from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
+from rocketmq_fast.consumer.stats import SAMPLE_SECONDS, ConsumerStats
 from rocketmq_fast.consumer.subscription import Sql, Subscription, subscribe
 from rocketmq_fast.errors import (
     ClientStateError,
@@ -252,8 +253,15 @@ class _Running:
         store: OffsetStore = self.options.offset_store or RemoteOffsetStore(self.instance, group)
         self.store = store
         self.bad_messages = BadMessages(self.options.on_bad_message, self._dead_letter_soon)
+        self.counters = ConsumerStats()
         self.puller = Puller(
-            self.instance, group, self.options, self, self.bad_messages, orderly=orderly
+            self.instance,
+            group,
+            self.options,
+            self,
+            self.bad_messages,
+            self.counters,
+            orderly=orderly,
         )
         self.order = _Order(self, cast(OrderlyListener, listener)) if orderly else None
         self.assignment = Assignment(
@@ -273,6 +281,7 @@ class _Running:
                 cast(ConcurrentListener, listener),
                 self.instance.loop,
                 self.send_back,
+                self.counters,
             )
             if self.order is None
             else self.order.service
@@ -370,7 +379,7 @@ class _Running:
             started_at=self.started_at,
             queues={queue: self.store.in_memory(queue.message_queue) for queue in queues},
             subscriptions=list(self._consumer._subscriptions.values()),
-            status={},
+            status=self.counters.rates(),
             with_stacks=stacks,
         )
 
@@ -507,6 +516,11 @@ class _Running:
         if first >= 0:
             queue.advance(first)
 
+    def _sample(self) -> None:
+        self.counters.sample()
+        if not self._stopped:
+            self.instance.loop.call_later(SAMPLE_SECONDS, self._sample)
+
     def bury(self, message: MessageExt) -> None:
         """Move a message to the dead letters by sending it. Raises RocketMQError."""
         send_to_dead_letters(self.instance, self.group, message)
@@ -551,6 +565,7 @@ class _Running:
             release_instance(self.instance)
             raise
         self._house_keeper.start()
+        self.instance.loop.call_later(SAMPLE_SECONDS, self._sample)
         self.announce()
         self.instance.rebalance_soon()
 
@@ -620,18 +635,19 @@ class _Running:
     def stats(self) -> dict[str, Any]:
         """See PushConsumer.stats."""
         queues = self.assignment.queues()
-        pull = self.puller.stats
         now = time.monotonic()
+        topics = self.counters.totals()
         return {
             "group": self.group,
             "client_id": self.instance.client_id,
-            "consumed": self.service.consumed,
-            "failed": self.service.failed,
+            "consumed": sum(counters.succeeded for counters in topics.values()),
+            "failed": sum(counters.failed for counters in topics.values()),
             "undecodable": self.bad_messages.count,
-            "pulls": pull.pulls,
-            "pulled": pull.messages,
-            "pull_errors": pull.errors,
-            "flow_controlled": pull.flow_controlled,
+            "pulls": sum(counters.pulls for counters in topics.values()),
+            "pulled": sum(counters.pulled for counters in topics.values()),
+            "pull_errors": self.puller.errors,
+            "flow_controlled": self.puller.flow_controlled,
+            "topics": self.counters.rates(),
             "cached_messages": sum(queue.process_queue.count for queue in queues),
             "cached_bytes": sum(queue.process_queue.size for queue in queues),
             "backlog": self.service.backlog,
@@ -657,7 +673,12 @@ class _Order:
         self._instance = running.instance
         self.locks = QueueLocks(running.instance, running.group, self._on_lost)
         self.service = ConsumeOrderlyService(
-            running.group, running.options, listener, running.instance.loop, running.bury
+            running.group,
+            running.options,
+            listener,
+            running.instance.loop,
+            running.bury,
+            running.counters,
         )
         self.release = self.service.release
         self.cancel_release = self.service.cancel_release
