@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from rocketmq_fast._core import RemotingCommand, encode_frame
@@ -30,6 +31,8 @@ CONNECT_TIMEOUT_SECONDS = 3.0
 _SWEEP_SECONDS = 0.2
 # After a failed connect, callers within this time share its result instead of trying again.
 _CONNECT_BACKOFF_SECONDS = 0.5
+# With so many calls open to an address, requests of `call_soon` are collected and sent together.
+_COLLECT_FROM_CALLS = 8
 # A connection without traffic is closed, as both sides of the Java code do.
 _IDLE_SECONDS = 120.0
 
@@ -79,6 +82,8 @@ class Channel:
         self._connecting = False
         self._unsent: list[tuple[int, bytes]] = []  # opaque and frame, until connected
         self._calls: dict[int, _Call] = {}
+        self._collected: deque[tuple[int, bytes]] = deque()  # until the loop sends them
+        self._flushing = False
         self._failed_at = -1e9
         self._failure: RemotingError | None = None
 
@@ -89,6 +94,42 @@ class Channel:
         if connection is not None:
             return connection.unsent_bytes
         return sum(len(frame) for _, frame in list(self._unsent))
+
+    def call_soon(
+        self, opaque: int, frame: bytes, timeout: float, callback: AnswerCallback
+    ) -> None:
+        """As `call`; for callers with many open calls, who gain by one write for many requests.
+
+        The first few leave at once. Requests of one thread keep their order.
+        """
+        if self._connection is None or (
+            not self._flushing and len(self._calls) < _COLLECT_FROM_CALLS
+        ):
+            self.call(opaque, frame, timeout, callback)
+            return
+        self._calls[opaque] = _Call(callback, timeout)
+        self._collected.append((opaque, frame))
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send what was collected. Loop thread."""
+        collected = self._collected
+        items = [collected.popleft() for _ in range(len(collected))]
+        connection = self._connection
+        try:
+            if connection is None:
+                raise ConnectionClosed(f"connection to {self.address} ended", self.address)
+            connection.send(*[frame for _, frame in items])
+        except RemotingError as error:
+            for opaque, _ in items:
+                self._fail(opaque, error)
+        # Only now, so that no request overtakes these; what was added meanwhile saw the flag set.
+        self._flushing = False
+        if collected and not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
 
     def call(self, opaque: int, frame: bytes, timeout: float, callback: AnswerCallback) -> None:
         """Send an encoded request; the callback gets its answer or an error."""
@@ -273,6 +314,13 @@ class RemotingClient:
         """Send a request; the callback gets the answer or an error, on the loop's thread."""
         command.opaque = next_opaque()
         self.channel(address).call(command.opaque, encode_frame(command), timeout, callback)
+
+    def invoke_async_soon(
+        self, address: str, command: RemotingCommand, timeout: float, callback: AnswerCallback
+    ) -> None:
+        """As `invoke_async`, sent together with others when many calls are open."""
+        command.opaque = next_opaque()
+        self.channel(address).call_soon(command.opaque, encode_frame(command), timeout, callback)
 
     def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Send a request and wait for its answer, whatever its code.

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from rocketmq_fast._core import FrameSplitter, RemotingCommand, encode_frame
 from rocketmq_fast.errors import CodecError, ConnectionClosed
@@ -129,6 +130,12 @@ class Connection:
         if not self._closed:
             self._loop.watch_write(self._sock, self, True)
 
+    def _send_queued(self) -> int:
+        """Give the socket as many queued parts as one call takes. Returns the bytes it took."""
+        if len(self._unsent) == 1 or _GATHER_PARTS == 1:
+            return self._sock.send(self._unsent[0])
+        return self._sock.sendmsg(islice(self._unsent, _GATHER_PARTS))
+
     def on_writable(self) -> None:
         """Send what was queued. Loop thread."""
         with self._send_lock:
@@ -136,7 +143,7 @@ class Connection:
                 return
             while self._unsent:
                 try:
-                    sent = self._sock.send(self._unsent[0])
+                    sent = self._send_queued()
                 except (BlockingIOError, InterruptedError):
                     return
                 except OSError as error:
@@ -144,9 +151,12 @@ class Connection:
                     return
                 self.last_active = time.monotonic()
                 self._unsent_bytes -= sent
-                if sent < len(self._unsent[0]):
-                    self._unsent[0] = self._unsent[0][sent:]
-                else:
+                while sent:
+                    first = self._unsent[0]
+                    if sent < len(first):
+                        self._unsent[0] = first[sent:]
+                        break
+                    sent -= len(first)
                     self._unsent.popleft()
             self._loop.watch_write(self._sock, self, False)
 

@@ -185,10 +185,12 @@ class EventLoop:
             self._guard(callback, *args)
 
     def _drain_wakeups(self) -> None:
-        # Cleared before the read: a wake-up in between costs one extra round, not a stall.
-        self._woken = False
         with contextlib.suppress(BlockingIOError):  # another round read it
             self._wake_receive.recv(4096)
+        # Cleared after the read: a call that came in between found the flag set and sent nothing,
+        # but it was queued before, so this round runs it. The other order would swallow the byte of
+        # such a call and leave the flag set: nothing would wake the loop any more.
+        self._woken = False
 
     @staticmethod
     def _guard(callback: Callable[..., object], *args: Any) -> None:
