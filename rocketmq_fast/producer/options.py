@@ -47,7 +47,7 @@ class ProducerOptions(ClientOptions):
     retry_another_broker_when_not_store_ok: bool = False
     max_message_size: int = 4 << 20
     retry_response_codes: Any = _RETRY_CODES
-    max_in_flight: int = 10_000
+    max_in_flight: int = 1_000
     max_in_flight_bytes: int = 100 << 20
 
     def __post_init__(self) -> None:

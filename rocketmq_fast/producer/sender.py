@@ -253,7 +253,7 @@ class _AsyncSend:
             if left <= 0:
                 self._attempts_left = 0
                 raise RequestTimeout("the timeout of the send is over")
-            sender.instance.remoting.invoke_async(
+            sender.instance.remoting.invoke_async_soon(
                 sender.routes.address(target),
                 sender.command(self.out, target),
                 left,
