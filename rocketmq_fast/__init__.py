@@ -1,11 +1,14 @@
 """RocketMQ push consumer for Python and Spark on a native core."""
 
+from rocketmq_fast import embedded
 from rocketmq_fast._core import (
+    ArrowBatch,
     MessageBatch,
     MessageExt,
     ProcessQueue,
     RemotingCommand,
     TagFilter,
+    decode_arrow,
     decode_frame,
     decode_messages,
     encode_frame,
@@ -45,6 +48,7 @@ from rocketmq_fast.producer.producer import Producer
 from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
 
 __all__ = [
+    "ArrowBatch",
     "BrokerError",
     "ByConfiguration",
     "ByMachineRoom",
@@ -76,8 +80,10 @@ __all__ = [
     "__version__",
     "allocate_average",
     "allocate_average_by_circle",
+    "decode_arrow",
     "decode_frame",
     "decode_messages",
+    "embedded",
     "encode_frame",
     "select_at_random",
     "select_by_hash",
