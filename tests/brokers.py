@@ -125,25 +125,25 @@ class TestBroker:
         properties: Mapping[str, str] | None = None,
     ) -> list[SendResult]:
         """Send bodies to the queues in turn, in order; all must be stored."""
-        commands = []
-        targets = []
-        ids = []
-        for index, body in enumerate(bodies):
-            table = {"UNIQ_KEY": create_unique_id(), "WAIT": "true", **(properties or {})}
-            tag = tags if tags is None or isinstance(tags, str) else tags[index % len(tags)]
-            if tag is not None:
-                table["TAGS"] = tag
-            target = self.queue(topic, queues[index % len(queues)])
-            commands.append(send_command("test_producer", target, body, table))
-            targets.append(target)
-            ids.append(table["UNIQ_KEY"])
         results = []
-        for answer, target, key in zip(
-            self.wire.all(self.broker_addr, commands), targets, ids, strict=True
-        ):
-            if isinstance(answer, Exception):
-                raise answer
-            results.append(send_result(answer, target, key))
+        # One to each queue at a time: a broker stores what it gets at once in any order.
+        for start in range(0, len(bodies), len(queues)):
+            commands = []
+            wave = []
+            for place, body in enumerate(bodies[start : start + len(queues)]):
+                table = {"UNIQ_KEY": create_unique_id(), "WAIT": "true", **(properties or {})}
+                index = start + place
+                tag = tags if tags is None or isinstance(tags, str) else tags[index % len(tags)]
+                if tag is not None:
+                    table["TAGS"] = tag
+                target = self.queue(topic, queues[place])
+                commands.append(send_command("test_producer", target, body, table))
+                wave.append((target, table["UNIQ_KEY"]))
+            answers = self.wire.all(self.broker_addr, commands)
+            for answer, (target, key) in zip(answers, wave, strict=True):
+                if isinstance(answer, Exception):
+                    raise answer
+                results.append(send_result(answer, target, key))
         assert all(result.status is SendStatus.SEND_OK for result in results), results
         return results
 

@@ -152,7 +152,8 @@ class ClientInstance:
             options.heartbeat_broker_interval / 1000, self._clean_and_heartbeat, first=1.0
         )
         self._tasks.start()
-        self.loop.call_later(10.0, self._persist_offsets)
+        period = options.persist_consumer_offset_interval / 1000
+        self.loop.call_later(min(10.0, period), self._persist_offsets)
         self._rebalance_thread.start()
 
     def stop(self) -> None:

@@ -58,6 +58,9 @@ _EXPIRY_SCAN_MAX_SECONDS = 60.0
 # How soon a queue is tried again whose lock the previous owner has not given back yet.
 _LOCK_AGAIN_SECONDS = 1.0
 _EXIT_SECONDS = 1.0
+# A new group's retry topic is looked for so often, first after this time and then after twice that.
+_RETRY_TOPIC_SEARCHES = 6
+_RETRY_TOPIC_SECONDS = 0.2
 
 
 class PushConsumer:
@@ -293,6 +296,7 @@ class _Running:
             target=self._keep_house, name=f"rocketmq-house-{group}", daemon=True
         )
         self._stopped = False
+        self._retry_searches = 0
 
     # ---------------------------------------------------------------- member of the instance
 
@@ -334,6 +338,27 @@ class _Running:
         """One round. Rebalance thread."""
         if self.pulling and not self._stopped:
             self.assignment.rebalance(self.subscribed_topics())
+            self._find_retry_topic()
+
+    def _find_retry_topic(self) -> None:
+        """Look for the route that the first heartbeat of a new group brings into being.
+
+        Brokers register it within moments; the next refresh of the routes may be half a minute
+        away, and with it everything that the listener refused.
+        """
+        topic = retry_topic(self.group)
+        if self.instance.route(topic) is not None:
+            return
+        try:
+            self.instance.update_route(topic)
+        except RocketMQError as error:
+            logger.debug("route of topic %s: %s", topic, error)
+            if self._retry_searches < _RETRY_TOPIC_SEARCHES:
+                delay = _RETRY_TOPIC_SECONDS * 2**self._retry_searches
+                self._retry_searches += 1
+                self.instance.loop.call_later(delay, self.instance.rebalance_soon)
+        else:
+            self.instance.rebalance_soon()
 
     def persist_offsets(self) -> None:
         """Begin to store progress. Event loop."""
