@@ -13,9 +13,8 @@
 #define RMF_FIRST_ENTRIES 6
 /* Messages that rmf_columns_decode indexes at a time. */
 #define RMF_DECODE_STEP 64
-/* The columns are read out of order, which no hardware prefetcher follows. */
-#define RMF_PREFETCH_AHEAD 16
-#define RMF_PREFETCH_BYTES 2048u
+/* A step reads its messages out of order, which no hardware prefetcher follows. */
+#define RMF_PREFETCH_AHEAD_BYTES 16384u
 
 #if defined(__GNUC__)
 #define RMF_PREFETCH(address) __builtin_prefetch(address)
@@ -717,19 +716,6 @@ static inline bool rmf_source_has(const struct rmf_columns_source *source, size_
            (source->mask == NULL || source->mask[i] != 0);
 }
 
-static inline void rmf_prefetch_message(const struct rmf_message *m) {
-    if (m->inflated) {
-        return; /* its parts lie in different blocks */
-    }
-    const uint8_t *end = m->properties + m->properties_len;
-    size_t size = (size_t)(end - m->head);
-    for (size_t at = 0; at < size && at < RMF_PREFETCH_BYTES; at += 64) {
-        RMF_PREFETCH(m->head + at);
-    }
-    RMF_PREFETCH(m->properties);
-    RMF_PREFETCH(end - 1);
-}
-
 /* Everything back to `rows` rows. */
 static void rmf_vector_cut(struct rmf_vector *vector, size_t written, size_t rows) {
     if (vector->offsets != NULL && vector->type != RMF_VECTOR_MAP) {
@@ -788,9 +774,6 @@ enum rmf_status rmf_columns_append(struct rmf_columns *columns,
         status = rmf_vector_reserve_rows(&table->columns[i], rows + count);
     }
     for (size_t i = 0; status == RMF_OK && i < source->count; i++) {
-        if (i + RMF_PREFETCH_AHEAD < source->count) {
-            rmf_prefetch_message(&source->messages[i + RMF_PREFETCH_AHEAD]);
-        }
         if (rmf_source_has(source, i)) {
             fill.round[fill.count] = &source->messages[i];
             fill.count += 1;
@@ -808,6 +791,12 @@ enum rmf_status rmf_columns_append(struct rmf_columns *columns,
     }
     *appended = count;
     return RMF_OK;
+}
+
+static inline void rmf_prefetch(struct rmf_slice buffer, size_t from, size_t to) {
+    for (size_t at = from; at < to && at < buffer.len; at += 64) {
+        RMF_PREFETCH(buffer.ptr + at);
+    }
 }
 
 enum rmf_status rmf_columns_decode(struct rmf_columns *columns, struct rmf_slice buffer,
@@ -835,6 +824,7 @@ enum rmf_status rmf_columns_decode(struct rmf_columns *columns, struct rmf_slice
                 break;
             }
             source.count += 1;
+            rmf_prefetch(buffer, at + RMF_PREFETCH_AHEAD_BYTES, next + RMF_PREFETCH_AHEAD_BYTES);
             at = next;
         }
         size_t appended;
