@@ -1,0 +1,139 @@
+"""Every example does what it says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import rocketmq_fast as rmq
+from rocketmq_fast.embedded import Cluster
+from tests.golden_data import GOLDEN
+from tests.require import require
+from tests.scripts import environment, finish, until
+from tests.style import ROOT
+
+EXAMPLES = ROOT / "examples"
+# Example: test function below.
+COVERED = {
+    "arrow.py": "test_arrow",
+    "batch_listener.py": "test_batch_listener",
+    "consumer.py": "test_consumer",
+    "decode_pull_body.py": "test_decode_pull_body",
+    "embedded_test.py": "test_embedded_test",
+    "ordered_producer.py": "test_ordered_producer",
+    "producer.py": "test_producer",
+    "producer_async.py": "test_producer_async",
+    "retry.py": "test_retry",
+    "spark_read.py": "test_spark_read",
+    "tags.py": "test_tags",
+}
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A cluster per test: the examples share a topic and begin at its first message."""
+    with Cluster(delay_levels="1s 1s 1s 1s 1s 1s") as running:
+        yield running
+
+
+def script(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(EXAMPLES / name), *arguments]
+
+
+def fill(cluster: Cluster, *bodies: str, tags: tuple[str | None, ...] = (None,)) -> None:
+    with rmq.Producer("fill", namesrv_addr=cluster.namesrv_addr) as producer:
+        for index, body in enumerate(bodies):
+            producer.send(rmq.Message("TopicTest", body.encode(), tags=tags[index % len(tags)]))
+
+
+def test_every_example_is_run_and_listed() -> None:
+    found = {path.name for path in EXAMPLES.glob("*.py")}
+    assert found == set(COVERED)
+    assert all(name in globals() for name in COVERED.values())
+    listed = re.findall(r"^\| \[([\w.]+)\]", (EXAMPLES / "README.md").read_text("utf-8"), re.M)
+    assert set(listed) == found
+
+
+def test_consumer(cluster: Cluster) -> None:
+    fill(cluster, "one", "two")
+    until(script("consumer.py"), ["None one", "None two"], environment(cluster.namesrv_addr))
+    assert sum(max(0, cluster.committed("example", "TopicTest", n)) for n in range(4)) == 2
+
+
+def test_producer(cluster: Cluster) -> None:
+    said = finish(script("producer.py"), environment(cluster.namesrv_addr))
+    assert said.startswith("SEND_OK TopicTest@")
+    assert cluster.message_count("TopicTest") == 1
+
+
+def test_producer_async(cluster: Cluster) -> None:
+    said = finish(script("producer_async.py"), environment(cluster.namesrv_addr))
+    assert said.startswith("100 sent\n1000 messages to ")
+    assert cluster.message_count("TopicTest") == 1100
+
+
+def test_ordered_producer(cluster: Cluster) -> None:
+    said = finish(script("ordered_producer.py"), environment(cluster.namesrv_addr))
+    queues: dict[str, set[str]] = {}
+    for order, _, _, _, queue_id in (line.split() for line in said.splitlines()):
+        queues.setdefault(order, set()).add(queue_id)
+    assert set(queues) == {"order-1", "order-2", "order-3"}
+    assert all(len(ids) == 1 for ids in queues.values())
+
+
+def test_batch_listener(cluster: Cluster) -> None:
+    cluster.create_topic("TopicTest", queues=1)
+    with rmq.Producer("fill", namesrv_addr=cluster.namesrv_addr) as producer:
+        producer.send_batch([rmq.Message("TopicTest", b"x")] * 40)
+    until(
+        script("batch_listener.py"),
+        ["32 messages, offsets 0 and up", "8 messages, offsets 32 and up"],
+        environment(cluster.namesrv_addr),
+    )
+
+
+def test_tags(cluster: Cluster) -> None:
+    fill(cluster, "one", "two", "three", "four", tags=("TagA", "TagB", "TagC"))
+    expected = ["TagA one", "TagC three", "TagA four"]
+    said = until(script("tags.py"), expected, environment(cluster.namesrv_addr))
+    assert "TagB" not in said
+
+
+def test_retry(cluster: Cluster) -> None:
+    fill(cluster, "good", "bad one")
+    expected = ["done good", *(f"failed bad one attempt {number}" for number in (1, 2, 3))]
+    said = until(script("retry.py"), expected, environment(cluster.namesrv_addr))
+    assert "attempt 4" not in said
+    assert cluster.message_count("%DLQ%example_retry") == 1
+
+
+def test_embedded_test() -> None:
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    said = finish([*words, str(EXAMPLES / "embedded_test.py")], environment())
+    assert "1 passed" in said
+
+
+def test_decode_pull_body() -> None:
+    path = GOLDEN / "stored_v4_9_4.bin"
+    said = finish(script("decode_pull_body.py", str(path)), environment())
+    count = len(rmq.decode_messages(path.read_bytes()))
+    assert said.startswith(f"{count} messages, ")
+
+
+def test_arrow() -> None:
+    path = GOLDEN / "stored_v4_9_4.bin"
+    said = finish(script("arrow.py", str(path)), environment())
+    count = len(rmq.decode_messages(path.read_bytes()))
+    assert f"{count} rows, 0 messages that could not be decoded" in said
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_spark_read(cluster: Cluster) -> None:
+    require("spark")
+    fill(cluster, *(f"m{number}" for number in range(30)), tags=("TagA", "TagB", "TagC"))
+    said = finish(script("spark_read.py"), environment(cluster.namesrv_addr))
+    assert "30 messages" in said
