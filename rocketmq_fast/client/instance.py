@@ -116,7 +116,9 @@ class ClientInstance:
         self.client_id = client_id
         self.options = options
         self.loop = EventLoop(f"rocketmq-io-{client_id}")
-        self.remoting = RemotingClient(self.loop, self._on_request)
+        self.remoting = RemotingClient(
+            self.loop, self._on_request, signer=options.signer(), tls=options.tls()
+        )
         self.name_servers = NameServers(self.remoting, options.namesrv_addr)
         self.brokers = BrokerCalls(self.remoting, options.api_timeout)
         self.users = 0

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import difflib
 import os
+import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Self
 
 from rocketmq_fast.client.addresses import local_ip
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.remoting.client import parse_address
+from rocketmq_fast.remoting.security import (
+    Credentials,
+    CredentialsProvider,
+    Signer,
+    tls_context,
+)
 
 
 def name_server_list(value: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -72,6 +79,11 @@ class ClientOptions:
     client_ip: the address part of the client id; found out when None.
     instance_name: "DEFAULT" becomes unique per client, any other name is shared by all clients that
         give it: they use one client instance with one connection per broker.
+    access_key, secret_key, security_token: sign every request. credentials: a callable that gives
+        Credentials, asked before each request, in place of the three.
+    use_tls: True, or an ssl.SSLContext. The certificate and the host name are verified, against the
+        system's authorities or tls_ca_file; tls_cert_file and tls_key_file for mutual TLS.
+        tls_insecure=True turns the verification off.
     """
 
     namesrv_addr: Any = None
@@ -83,6 +95,16 @@ class ClientOptions:
     persist_consumer_offset_interval: Any = 5_000
     pull_time_delay_millis_when_exception: Any = 1_000
     mq_client_api_timeout: Any = 3_000
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    credentials: CredentialsProvider | None = field(default=None, repr=False)
+    use_tls: bool | ssl.SSLContext = False
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    tls_key_password: str | None = field(default=None, repr=False)
+    tls_insecure: bool = False
 
     @classmethod
     def names(cls) -> list[str]:
@@ -107,6 +129,38 @@ class ClientOptions:
         ):
             self._milliseconds(name, 1)
         self._milliseconds("pull_time_delay_millis_when_exception", 0)
+        self._check_security()
+
+    def _check_security(self) -> None:
+        if self.credentials is not None and not callable(self.credentials):
+            raise ConfigError("credentials is not callable")
+        if self.credentials is None and (self.access_key is None) != (self.secret_key is None):
+            raise ConfigError("access_key and secret_key are needed both")
+        if not isinstance(self.use_tls, (bool, ssl.SSLContext)):
+            raise ConfigError(f"use_tls is {self.use_tls!r}, not a bool or an ssl.SSLContext")
+
+    def signer(self) -> Signer | None:
+        """What signs the requests; None without credentials. Raises ConfigError."""
+        if self.credentials is not None:
+            return Signer(self.credentials)
+        if self.access_key is None or self.secret_key is None:
+            return None
+        fixed = Credentials(self.access_key, self.secret_key, self.security_token)
+        return Signer(lambda: fixed)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context; None for plain connections. Raises ConfigError."""
+        if isinstance(self.use_tls, ssl.SSLContext):
+            return self.use_tls
+        if not self.use_tls:
+            return None
+        return tls_context(
+            ca_file=self.tls_ca_file,
+            cert_file=self.tls_cert_file,
+            key_file=self.tls_key_file,
+            key_password=self.tls_key_password,
+            insecure=self.tls_insecure,
+        )
 
     def _milliseconds(self, name: str, low: int, high: int = 2**31 - 1) -> None:
         value = milliseconds(name, getattr(self, name))

@@ -18,7 +18,11 @@ from rocketmq_fast.protocol import fastjson
 
 _MIB = 1 << 20
 # Options whose text would only be an object's address.
-_HIDDEN_OPTIONS = frozenset(("offset_store", "namesrv_addr"))
+# And secrets, which no answer to anybody may hold.
+_HIDDEN_OPTIONS = frozenset(
+    """offset_store namesrv_addr access_key secret_key security_token credentials
+    tls_key_password""".split()
+)
 
 
 def camel(name: str) -> str:

@@ -11,7 +11,7 @@ import time
 from functools import partial
 from typing import Protocol
 
-from rocketmq_fast._core import MessageBatch, RemotingCommand, encode_frame
+from rocketmq_fast._core import MessageBatch, RemotingCommand
 from rocketmq_fast._core.message import decode_command
 from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.consumer.assigned import AssignedQueue
@@ -199,8 +199,9 @@ class Puller:
             fields["subscription"] = data.sub_string
         opaque = next_opaque()
         command = RemotingCommand(RequestCode.PULL_MESSAGE, fields, opaque=opaque)
-        self._instance.remoting.channel(address).call(
-            opaque, encode_frame(command), TIMEOUT_SECONDS, partial(self._on_answer, queue)
+        remoting = self._instance.remoting
+        remoting.channel(address).call(
+            opaque, remoting.encode(command), TIMEOUT_SECONDS, partial(self._on_answer, queue)
         )
 
     # ------------------------------------------------------------------------------ answers

@@ -6,6 +6,7 @@ import _thread
 import itertools
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from rocketmq_fast.errors import (
 from rocketmq_fast.protocol.codes import FLAG_ONEWAY
 from rocketmq_fast.remoting.connection import Connection
 from rocketmq_fast.remoting.loop import EventLoop
+from rocketmq_fast.remoting.security import Signer
 
 logger = logging.getLogger(__name__)
 
@@ -185,15 +187,25 @@ class Channel:
 
     def _connect(self) -> None:
         try:
-            sock = socket.create_connection(
-                parse_address(self.address), timeout=self._client.connect_timeout
-            )
+            sock = self._open()
         except (OSError, ConfigError) as cause:
             error = ConnectError(f"cannot connect to {self.address}: {cause}", self.address)
             error.__cause__ = cause
             self._loop.call_soon(self._connect_failed, error)
             return
         self._loop.call_soon(self._connected, sock)
+
+    def _open(self) -> socket.socket:
+        """A connected socket, through the TLS handshake where TLS is on."""
+        host, port = parse_address(self.address)
+        sock = socket.create_connection((host, port), timeout=self._client.connect_timeout)
+        if self._client.tls is None:
+            return sock
+        try:
+            return self._client.tls.wrap_socket(sock, server_hostname=host)
+        except BaseException:
+            sock.close()
+            raise
 
     def _connect_failed(self, error: RemotingError) -> None:
         with self._lock:
@@ -228,8 +240,10 @@ class Channel:
         with self._lock:
             if self._connection is connection:
                 self._connection = None
+            waiting = {opaque for opaque, _ in self._unsent}  # for the next connection
         for opaque in list(self._calls):
-            self._fail(opaque, error)
+            if opaque not in waiting:
+                self._fail(opaque, error)
 
     def _fail(self, opaque: int, error: Exception) -> None:
         call = self._calls.pop(opaque, None)
@@ -289,7 +303,11 @@ class RemotingClient:
         on_request: RequestCallback,
         *,
         connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
+        signer: Signer | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.tls = tls
+        self._signer = signer
         self.connect_timeout = connect_timeout
         self.closed = False
         self._loop = loop
@@ -297,6 +315,12 @@ class RemotingClient:
         self._channels: dict[str, Channel] = {}
         self._lock = threading.Lock()
         self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def encode(self, command: RemotingCommand) -> bytes:
+        """A request as it goes out, signed where the client has credentials."""
+        if self._signer is not None:
+            self._signer.sign(command)
+        return encode_frame(command)
 
     def channel(self, address: str) -> Channel:
         """The channel to an address; made on first use, kept until `close`."""
@@ -313,14 +337,14 @@ class RemotingClient:
     ) -> None:
         """Send a request; the callback gets the answer or an error, on the loop's thread."""
         command.opaque = next_opaque()
-        self.channel(address).call(command.opaque, encode_frame(command), timeout, callback)
+        self.channel(address).call(command.opaque, self.encode(command), timeout, callback)
 
     def invoke_async_soon(
         self, address: str, command: RemotingCommand, timeout: float, callback: AnswerCallback
     ) -> None:
         """As `invoke_async`, sent together with others when many calls are open."""
         command.opaque = next_opaque()
-        self.channel(address).call_soon(command.opaque, encode_frame(command), timeout, callback)
+        self.channel(address).call_soon(command.opaque, self.encode(command), timeout, callback)
 
     def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Send a request and wait for its answer, whatever its code.
@@ -339,7 +363,7 @@ class RemotingClient:
 
         command.opaque = next_opaque()
         channel = self.channel(address)
-        channel.call(command.opaque, encode_frame(command), timeout, on_answer)
+        channel.call(command.opaque, self.encode(command), timeout, on_answer)
         # The sweep ends the call; the margin covers a loop that is late.
         if not done.acquire(timeout=timeout + 5.0):
             channel.cancel(command.opaque)
@@ -353,7 +377,7 @@ class RemotingClient:
         """Send a request that gets no answer."""
         command.opaque = next_opaque()
         command.flag |= FLAG_ONEWAY
-        self.channel(address).send_oneway(command.opaque, encode_frame(command))
+        self.channel(address).send_oneway(command.opaque, self.encode(command))
 
     def on_command(self, connection: Connection, command: RemotingCommand) -> None:
         """Route a received command. Loop thread."""

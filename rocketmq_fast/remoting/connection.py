@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -21,6 +22,12 @@ CloseCallback = Callable[["Connection", Exception], None]
 
 # Rounds of receiving before other sockets get their turn.
 _RECEIVE_ROUNDS = 8
+_WOULD_BLOCK = (
+    BlockingIOError,
+    InterruptedError,
+    ssl.SSLWantReadError,
+    ssl.SSLWantWriteError,
+)
 # Windows has no sendmsg; elsewhere one call takes at most IOV_MAX (1024 on Linux) parts.
 _GATHER_PARTS = 512 if hasattr(socket.socket, "sendmsg") else 1
 
@@ -40,6 +47,10 @@ class Connection:
         on_command: CommandCallback,
         on_close: CloseCallback,
     ) -> None:
+        # One TLS session serves both directions, so it is touched under the send lock only; it
+        # cannot gather parts, and it may hold bytes that the selector does not know of.
+        self._tls = isinstance(sock, ssl.SSLSocket)
+        self._gather_parts = 1 if self._tls else _GATHER_PARTS
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address = address
@@ -94,11 +105,11 @@ class Connection:
             if self._unsent:
                 self._queue(parts)
                 return
-            if len(parts) > _GATHER_PARTS:
+            if len(parts) > self._gather_parts:
                 parts = (b"".join(parts),)
             try:
                 sent = self._sock.send(parts[0]) if len(parts) == 1 else self._sock.sendmsg(parts)
-            except (BlockingIOError, InterruptedError):
+            except _WOULD_BLOCK:
                 sent = 0
             except OSError as error:
                 self._loop.call_soon(self._close, self._closed_error(error))
@@ -132,7 +143,7 @@ class Connection:
 
     def _send_queued(self) -> int:
         """Give the socket as many queued parts as one call takes. Returns the bytes it took."""
-        if len(self._unsent) == 1 or _GATHER_PARTS == 1:
+        if len(self._unsent) == 1 or self._gather_parts == 1:
             return self._sock.send(self._unsent[0])
         return self._sock.sendmsg(islice(self._unsent, _GATHER_PARTS))
 
@@ -144,7 +155,7 @@ class Connection:
             while self._unsent:
                 try:
                     sent = self._send_queued()
-                except (BlockingIOError, InterruptedError):
+                except _WOULD_BLOCK:
                     return
                 except OSError as error:
                     self._loop.call_soon(self._close, self._closed_error(error))
@@ -160,18 +171,24 @@ class Connection:
                     self._unsent.popleft()
             self._loop.watch_write(self._sock, self, False)
 
+    def _receive(self, room: memoryview) -> int:
+        if not self._tls:
+            return self._sock.recv_into(room)
+        with self._send_lock:
+            return 0 if self._closed else self._sock.recv_into(room)
+
     def on_readable(self) -> None:
         """Receive, split, and hand over the commands. Loop thread."""
         for _ in range(_RECEIVE_ROUNDS):
             try:
                 room = self._splitter.get_buffer()
-                received = self._sock.recv_into(room)
+                received = self._receive(room)
                 if received == 0:
                     self._close(ConnectionClosed(f"{self.address} closed the connection",
                                                  self.address))
                     return
                 commands = self._splitter.commit(received)
-            except (BlockingIOError, InterruptedError):
+            except _WOULD_BLOCK:
                 return
             except (OSError, CodecError) as error:
                 self._close(self._closed_error(error))
@@ -182,8 +199,10 @@ class Connection:
             if self._splitter.failure is not None:
                 self._close(self._closed_error(self._splitter.failure))
                 return
-            if self._closed or received < len(room):
+            if self._closed or (received < len(room) and not self._tls):
                 return
+        if self._tls:
+            self._loop.call_soon(self.on_readable)
 
     def close(self, reason: str = "closed by this side") -> None:
         """End the connection. What is queued is dropped. Any thread."""
