@@ -14,6 +14,7 @@ from rocketmq_fast._core import (
     encode_frame,
 )
 from rocketmq_fast._version import __version__
+from rocketmq_fast.admin.admin import Admin
 from rocketmq_fast.consumer.orderly import OrderlyContext
 from rocketmq_fast.consumer.push import PushConsumer
 from rocketmq_fast.consumer.strategies import (
@@ -48,6 +49,7 @@ from rocketmq_fast.producer.producer import Producer
 from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
 
 __all__ = [
+    "Admin",
     "ArrowBatch",
     "BrokerError",
     "ByConfiguration",

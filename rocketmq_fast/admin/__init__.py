@@ -1,0 +1,1 @@
+"""Administration: topics, groups, their lag and offsets, single messages."""
