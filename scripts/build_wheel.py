@@ -105,20 +105,27 @@ def inspect_linux(modules: dict[str, bytes], limit: str) -> list[str]:
     return faults
 
 
-def inspect(wheel: Path, limit: str) -> None:
+def package_files() -> list[str]:
+    """Return what of the tree belongs into a wheel."""
+    return [
+        path.relative_to(ROOT).as_posix()
+        for package in (ROOT / "rocketmq_fast", ROOT / "pyspark_rocketmq")
+        for path in sorted(package.rglob("*"))
+        if path.suffix in (".py", ".pyi") or path.name == "py.typed"
+    ]
+
+
+def inspect(wheel: Path, wanted_files: list[str], limit: str) -> None:
     """Stop when the wheel lacks a file of the tree, holds one too many, or asks for too much."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    packages = [ROOT / "rocketmq_fast", ROOT / "pyspark_rocketmq"]
-    faults = []
-    for package in packages:
-        for path in package.rglob("*"):
-            name = path.relative_to(ROOT).as_posix()
-            if path.suffix in (".py", ".pyi") or path.name == "py.typed":
-                faults += [f"{name} is missing"] if name not in names else []
-    for name in names:
-        if name.endswith((".c", ".h", ".pyx", ".pxd", ".pyc")) or name.startswith("tests/"):
-            faults.append(f"{name} does not belong into a wheel")
+    faults = [f"{name} is missing" for name in wanted_files if name not in names]
+    foreign = (".c", ".h", ".pyx", ".pxd", ".pyc")
+    faults += [
+        f"{name} does not belong into a wheel"
+        for name in sorted(names)
+        if name.endswith(foreign) or name.startswith("tests/")
+    ]
     modules = extension_modules(wheel)
     wanted = {path.stem for path in (ROOT / "rocketmq_fast/_core").glob("*.pyx")}
     compiled = {name.rsplit("/", 1)[1].split(".")[0] for name in modules}
@@ -140,6 +147,7 @@ def main() -> None:
 
     outdir: Path = options.outdir.resolve()
     outdir.mkdir(parents=True, exist_ok=True)
+    wanted_files = package_files()
     with tempfile.TemporaryDirectory(prefix="rocketmq-fast-wheel-") as folder:
         raw = Path(folder) / "raw"
         repaired = Path(folder) / "repaired"
@@ -151,7 +159,7 @@ def main() -> None:
             command = [sys.executable, "-m", "auditwheel", "repair", "-w", str(repaired)]
             run(*command, str(wheel))
             (wheel,) = repaired.glob("*.whl")
-        inspect(wheel, options.max_glibc)
+        inspect(wheel, wanted_files, options.max_glibc)
         for old in [*outdir.glob("rocketmq_fast-*.whl"), *outdir.glob("rocketmq_fast-*.tar.gz")]:
             old.unlink()
         for path in (source, wheel):
