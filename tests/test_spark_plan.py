@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -257,3 +258,31 @@ def test_schemas_of_users() -> None:
     ]:
         with pytest.raises(ConfigError, match=message):
             check_schema(StructType([field]))
+
+
+# ------------------------------------------------------------------------- documentation
+
+
+def test_the_page_lists_the_options_and_columns(repository: Path) -> None:
+    from rocketmq_fast.spark import options
+
+    page = (repository / "docs" / "spark.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    names = {row[0].removeprefix("| ") for row in rows}
+    listed = {
+        (name.partition(" (")[0], tuple(name.partition(" (")[2].rstrip(")").split(", ")))
+        if "(" in name
+        else (name, ())
+        for name in names
+    }
+    assert set(options._READ_OPTIONS.items()) <= listed
+    columns = {column for name in names for column in name.split(", ")}
+    assert set(COLUMNS) <= columns
+    defaults = {row[0].removeprefix("| ").partition(" (")[0]: row[1] for row in rows}
+    chosen = ReadOptions.of(BASE)
+    assert int(defaults["arrowBatchRows"]) == chosen.arrow_batch_rows
+    assert int(defaults["minRecordsPerPartition"]) == chosen.min_records_per_partition
+    assert int(defaults["pullBatchSize"]) == chosen.pull_batch_size
+    assert int(defaults["pullPipeline"]) == chosen.pull_pipeline
+    assert int(defaults["pullTimeoutMs"]) == chosen.pull_timeout * 1000
+    assert defaults["group"].strip("`") == chosen.group
