@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _MAX_QUEUES = 65535
+_ALL_PERMISSIONS = int(Perm.READ | Perm.WRITE | Perm.INHERIT)
 _TO_THE_END = -1
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _SYSTEM_GROUPS = frozenset(
@@ -153,8 +154,7 @@ class Admin:
         writes = queues if write_queues is None else write_queues
         check_range("read_queues", reads, 1, _MAX_QUEUES)
         check_range("write_queues", writes, 1, _MAX_QUEUES)
-        if perm & ~(Perm.READ | Perm.WRITE | Perm.INHERIT):
-            raise ConfigError(f"perm is {perm}; it must be a sum of 4 (read), 2 (write), 1")
+        check_range("perm", perm, 0, _ALL_PERMISSIONS)
         calls = self._calls()
         for address in self._masters(cluster, broker).values():
             calls.create_topic(address, topic, read_queues=reads, write_queues=writes, perm=perm)
