@@ -2,6 +2,7 @@
 #
 #   make test    build and run all tests          make demo   build and run the demonstration
 #   make bench   time the hot paths               make wheel  build, repair and test a wheel
+#   make bench-report   measure everything that the documents show (long; wants the machine alone)
 #   make fuzz    mutate the decoders' corpora     make lint   ruff and mypy
 #   make build   the extension, in place          make clean  remove what was built
 #
@@ -22,7 +23,7 @@ LINK_STAMP := $(VENV)/.linked-$(KEY)
 FUZZ_SECONDS ?= 60
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
-.PHONY: help venv build demo test bench fuzz lint wheel clean distclean
+.PHONY: help venv build demo test bench bench-report fuzz lint wheel clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -65,6 +66,13 @@ bench: build
 
 fuzz: $(VENV_STAMP)
 	@$(PY) -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
+
+# What the documents show: each command writes its JSON below benchmarks/results.
+bench-report: build
+	@$(PY) -m benchmarks.hot_paths
+	@$(PY) -m benchmarks.end_to_end
+	@$(PY) -m benchmarks.memory
+	@$(PY) -m benchmarks.publish
 
 lint: build
 	@$(PY) -m ruff check .

@@ -14,7 +14,7 @@ TARGETS = {"venv", "build", "demo", "test", "bench", "fuzz", "lint", "wheel", "c
 
 def makefile_targets() -> set[str]:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return set(re.findall(r"^([a-z]+):", text, re.MULTILINE))
+    return set(re.findall(r"^([a-z][a-z-]*):", text, re.MULTILINE))
 
 
 def test_makefile_has_the_targets() -> None:
@@ -37,7 +37,7 @@ def test_documents_name_targets_that_exist() -> None:
     for path in documents:
         text = path.read_text(encoding="utf-8")
         code = re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL)
-        for target in re.findall(r"(?:^|[`\s])make ([a-z]+)", "\n".join(code)):
+        for target in re.findall(r"(?:^|[`\s])make ([a-z][a-z-]*)", "\n".join(code)):
             named[target] = path.name
     assert {"test", "build"} <= named.keys()
     unknown = {target: where for target, where in named.items() if target not in makefile_targets()}
@@ -56,6 +56,10 @@ def test_documents_name_files_that_exist() -> None:
         for script in re.findall(r"\bscripts/[\w./-]+\.(?:py|sh)", text):
             if not (ROOT / script).is_file():
                 missing.append(f"{path.relative_to(ROOT)}: {script}")
+        for module in re.findall(r"-m ((?:benchmarks|tests|rocketmq_fast)[\w.]*\w)", text):
+            target = ROOT / module.replace(".", "/")
+            if not (target.with_suffix(".py").is_file() or (target / "__main__.py").is_file()):
+                missing.append(f"{path.relative_to(ROOT)}: python -m {module}")
     assert not missing
 
 
@@ -64,7 +68,7 @@ def test_makefile_runs_files_that_exist() -> None:
     named = re.findall(r"\bscripts/[\w.-]+\.(?:py|sh)", text)
     assert len(named) >= 3
     assert not [name for name in named if not (ROOT / name).is_file()]
-    modules = re.findall(r"-m (tests\.\w+)", text)
+    modules = re.findall(r"-m ((?:tests|benchmarks)\.\w+)", text)
     assert modules
     assert not [one for one in modules if not (ROOT / f"{one.replace('.', '/')}.py").is_file()]
 
