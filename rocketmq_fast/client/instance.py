@@ -197,15 +197,17 @@ class ClientInstance:
 
     def unregister_consumer(self, group: str, *, wait: bool = True) -> None:
         """Forget the consumer and tell every broker; without `wait`, not heeding the answers."""
-        with self._lock:
-            self._consumers.pop(group, None)
-        self._tell_unregistered(consumer=group, wait=wait)
+        with self._heartbeat_lock:  # no heartbeat on its way may bring the member back
+            with self._lock:
+                self._consumers.pop(group, None)
+            self._tell_unregistered(consumer=group, wait=wait)
 
     def unregister_producer(self, group: str) -> None:
         """Forget the producer and tell every broker."""
-        with self._lock:
-            self._producers.pop(group, None)
-        self._tell_unregistered(producer=group)
+        with self._heartbeat_lock:
+            with self._lock:
+                self._producers.pop(group, None)
+            self._tell_unregistered(producer=group)
 
     def _tell_unregistered(
         self, *, consumer: str | None = None, producer: str | None = None, wait: bool = True

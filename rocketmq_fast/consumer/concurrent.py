@@ -20,7 +20,7 @@ from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.pool import Worker, WorkerPool
 from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.errors import RocketMQError
-from rocketmq_fast.model import ConsumeStatus
+from rocketmq_fast.model import ConsumeStatus, MessageModel
 from rocketmq_fast.remoting.loop import EventLoop
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,7 @@ class ConsumeConcurrentlyService:
         self._send_back = send_back
         self._lock = threading.Lock()
         self._batch_size = options.consume_message_batch_max_size
+        self._broadcasting = options.message_model is MessageModel.BROADCASTING
         self._pool: WorkerPool[_ChunkWork] = WorkerPool(
             f"rocketmq-consume-{group}",
             lambda: (options.consume_thread_min, options.consume_thread_max),
@@ -137,7 +138,10 @@ class ConsumeConcurrentlyService:
         with self._lock:
             counters.failed += stop - settled
             counters.succeeded -= stop - settled
-        unsent = []
+        unsent: list[int] = []
+        if self._broadcasting and settled < stop:
+            logger.warning("broadcasting has no retry; given up: %s", where)
+            settled = stop
         for index in range(settled, stop):
             message = messages[index - start]
             try:

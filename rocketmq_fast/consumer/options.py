@@ -74,6 +74,7 @@ class PushConsumerOptions(ClientOptions):
     consume_timeout: Any = 15
     await_termination_millis_when_shutdown: Any = 30_000
     offset_store: Any = None
+    local_offset_store_dir: str | None = None
     check_crc: bool = True
     max_body: int = 32 << 20
     on_bad_message: str = "hold"

@@ -14,7 +14,7 @@ from rocketmq_fast.consumer.offsets import OffsetStore
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.strategies import utf16_order
 from rocketmq_fast.errors import RocketMQError, TopicRouteNotFound
-from rocketmq_fast.model import ConsumeFromWhere, MessageQueue
+from rocketmq_fast.model import ConsumeFromWhere, MessageModel, MessageQueue
 from rocketmq_fast.protocol.names import RETRY_PREFIX
 
 logger = logging.getLogger(__name__)
@@ -146,6 +146,8 @@ class Assignment:
         queues = sorted(route.subscribe_queues(topic))
         if not queues:
             return False
+        if self._options.message_model is MessageModel.BROADCASTING:
+            return self._apply(topic, set(queues))
         address = self._instance.any_broker_of(topic)
         members = sorted(self._instance.brokers.consumer_ids(address, self._group), key=utf16_order)
         mine = self._allocate(topic, queues, members)

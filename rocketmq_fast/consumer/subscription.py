@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, replace
 
@@ -54,3 +55,32 @@ def subscribe(topic: str, expression: str | Sql | None) -> Subscription:
     tags = TagFilter(expression)
     data = SubscriptionData(topic, tags.expression, tags.tags, tags.codes, _now_ms())
     return Subscription(data, None if tags.matches_all else tags)
+
+
+class Subscriptions:
+    """All subscriptions of a consumer, by topic. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._table: dict[str, Subscription] = {}
+
+    def put(self, subscription: Subscription) -> None:
+        """Add a subscription, or replace the one of its topic."""
+        with self._lock:
+            self._table[subscription.data.topic] = subscription
+
+    def remove(self, topic: str) -> None:
+        """Forget a topic."""
+        with self._lock:
+            self._table.pop(topic, None)
+
+    def renew(self) -> None:
+        """Give every subscription a new version."""
+        with self._lock:
+            for topic, subscription in self._table.items():
+                self._table[topic] = subscription.renewed()
+
+    def table(self) -> dict[str, Subscription]:
+        """A copy."""
+        with self._lock:
+            return dict(self._table)
