@@ -185,7 +185,7 @@ def queue_of_key(key: object) -> MessageQueue:
     fields = dict(items)
     try:
         return MessageQueue(str(fields["topic"]), str(fields["brokerName"]), int(fields["queueId"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise BodyError(f"{key!r} is no message queue") from None
 
 
