@@ -73,8 +73,8 @@ class ConsumerMember(Protocol):
     def group(self) -> str:
         """Consumer group."""
 
-    def consumer_data(self) -> ConsumerData:
-        """Its part of the heartbeat."""
+    def consumer_data(self) -> ConsumerData | None:
+        """Its part of the heartbeat; None while it is no member of its group."""
 
     def subscribed_topics(self) -> Iterable[str]:
         """Topics whose routes it needs."""
@@ -383,7 +383,7 @@ class ClientInstance:
             data = HeartbeatData(
                 self.client_id,
                 tuple(sorted({*producers, INNER_PRODUCER_GROUP})),
-                tuple(consumer.consumer_data() for consumer in consumers),
+                tuple(data for member in consumers if (data := member.consumer_data()) is not None),
             )
             for address in self.broker_addresses(with_slaves=bool(consumers)):
                 if self._stopping:

@@ -46,6 +46,7 @@ class AssignedQueue(QueueState):
         self.last_pull = self.created
         self.last_consume = self.created
         self.last_illegal = -1e9
+        self.min_offset = -1  # of the broker, from the last answer, as max_offset
         self.max_offset = -1
         self.locked_at = -1e9  # orderly: when the broker last confirmed our lock
         self.busy = False  # orderly: a worker is on it

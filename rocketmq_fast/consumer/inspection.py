@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from rocketmq_fast.client.options import ClientOptions
 from rocketmq_fast.consumer.assigned import AssignedQueue
-from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.subscription import Subscription
 from rocketmq_fast.model import ConsumeStatus, MessageQueue, OrderlyStatus
 from rocketmq_fast.protocol import fastjson
@@ -69,7 +69,7 @@ def _queue_info(queue: AssignedQueue, commit_offset: int | None) -> dict[str, An
 
 def running_info_body(
     *,
-    options: PushConsumerOptions,
+    options: ClientOptions,
     group: str,
     orderly: bool,
     started_at: float,
@@ -77,6 +77,8 @@ def running_info_body(
     subscriptions: Iterable[Subscription],
     status: Mapping[str, Mapping[str, float]],
     with_stacks: bool,
+    threads: int = 0,
+    active: bool = False,
 ) -> bytes:
     """Body of answer 307. `queues` maps owned queues to progress, `status` topics to rates."""
     properties = {
@@ -87,10 +89,10 @@ def running_info_body(
     properties |= {
         "consumerGroup": group,
         "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in options.namesrv_addr),
-        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY" if active else "CONSUME_PASSIVELY",
         "PROP_CLIENT_VERSION": "V4_9_4",
         "PROP_CONSUMEORDERLY": "true" if orderly else "false",
-        "PROP_THREADPOOL_CORE_SIZE": str(options.consume_thread_min),
+        "PROP_THREADPOOL_CORE_SIZE": str(threads),
         "PROP_CONSUMER_START_TIMESTAMP": str(int(started_at * 1000)),
     }
     table: dict[MessageQueue, Any] = {

@@ -19,7 +19,8 @@ MAX_RECONSUME_TIMES_CONCURRENT = 16
 _BAD_MESSAGE_POLICIES = ("hold", "skip", "dead_letter")
 
 
-def _member(name: str, value: object, kind: type[_E]) -> _E:
+def member_of(name: str, value: object, kind: type[_E]) -> _E:
+    """An option that is a member of an enum, or its name. Raises ConfigError."""
     if isinstance(value, kind):
         return value
     try:
@@ -82,11 +83,11 @@ class PushConsumerOptions(ClientOptions):
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)
         put = object.__setattr__
-        put(self, "message_model", _member("message_model", self.message_model, MessageModel))
+        put(self, "message_model", member_of("message_model", self.message_model, MessageModel))
         put(
             self,
             "consume_from_where",
-            _member("consume_from_where", self.consume_from_where, ConsumeFromWhere),
+            member_of("consume_from_where", self.consume_from_where, ConsumeFromWhere),
         )
         timestamp = self.consume_timestamp
         if timestamp is None:

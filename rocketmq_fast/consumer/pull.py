@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from rocketmq_fast._core import MessageBatch, RemotingCommand
 from rocketmq_fast._core.message import decode_command
 from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
-from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.consumer.subscription import Subscription
 from rocketmq_fast.errors import (
@@ -44,6 +43,38 @@ _MIB = 1 << 20
 _FLOW_LOG_SECONDS = 30.0
 
 
+class PullOptions(Protocol):
+    """What the pull loop reads of its consumer's options."""
+
+    @property
+    def pull_batch_size(self) -> int:
+        """Most messages of one pull."""
+
+    @property
+    def pull_interval(self) -> Any:
+        """Milliseconds between an answer and the next pull."""
+
+    @property
+    def pull_time_delay_millis_when_exception(self) -> Any:
+        """Milliseconds between a failed pull and the next."""
+
+    @property
+    def consume_concurrently_max_span(self) -> int:
+        """Largest distance of the cached offsets of a queue."""
+
+    @property
+    def post_subscription_when_pull(self) -> bool:
+        """Whether a pull carries the filter."""
+
+    @property
+    def check_crc(self) -> bool:
+        """Whether bodies are checked."""
+
+    @property
+    def max_body(self) -> int:
+        """Largest body after decompression."""
+
+
 class PullOwner(Protocol):
     """What the pull loop needs of its consumer. Called on the event loop's thread."""
 
@@ -66,6 +97,10 @@ class PullOwner(Protocol):
     def pulling(self) -> bool:
         """False while the consumer is paused as a whole."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether all queues together are below the consumer's limits."""
+
 
 class Puller:
     """Keeps every assigned queue pulling until it is dropped."""
@@ -74,7 +109,7 @@ class Puller:
         self,
         instance: ClientInstance,
         group: str,
-        options: PushConsumerOptions,
+        options: PullOptions,
         owner: PullOwner,
         bad_messages: BadMessages,
         stats: ConsumerStats,
@@ -141,7 +176,7 @@ class Puller:
         if self._orderly and not queue.locked:
             self._later(queue, self._exception_delay)
             return
-        if self._is_full(queue):
+        if self._is_full(queue) or not self._owner.has_room:
             self.flow_controlled += 1
             queue.room_timer = self._loop.call_later(FLOW_CONTROL_SECONDS, self._after_wait, queue)
             queue.waiting_for_room = True
@@ -230,7 +265,7 @@ class Puller:
         fields = answer.ext_fields
         try:
             next_offset = int(fields["nextBeginOffset"])
-            min_offset = int(fields.get("minOffset", -1))
+            min_offset = queue.min_offset = int(fields.get("minOffset", -1))
             queue.max_offset = int(fields.get("maxOffset", -1))
             queue.broker_id = int(fields.get("suggestWhichBrokerId", 0))
         except (KeyError, ValueError) as error:

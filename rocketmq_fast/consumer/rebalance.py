@@ -6,12 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.consumer.assigned import AssignedQueue, FlowListener
 from rocketmq_fast.consumer.offsets import OffsetStore
-from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.strategies import utf16_order
 from rocketmq_fast.errors import RocketMQError, TopicRouteNotFound
 from rocketmq_fast.model import ConsumeFromWhere, MessageModel, MessageQueue
@@ -50,12 +49,50 @@ class OrderKeeper(Protocol):
         """Give the lock back."""
 
 
+class StartOptions(Protocol):
+    """What StartOffsets reads of the consumer's options."""
+
+    @property
+    def consume_from_where(self) -> Any:
+        """Where a group without a stored offset starts."""
+
+    @property
+    def consume_timestamp(self) -> Any:
+        """Milliseconds, for CONSUME_FROM_TIMESTAMP."""
+
+
+class AssignmentOptions(Protocol):
+    """What an Assignment reads of the consumer's options. Sizes are MiB; -1 is no limit."""
+
+    @property
+    def message_model(self) -> Any:
+        """Whether members share the queues."""
+
+    @property
+    def allocate_message_queue_strategy(self) -> Any:
+        """Which queues of a topic are whose."""
+
+    @property
+    def pull_threshold_for_queue(self) -> int:
+        """Messages cached of one queue."""
+
+    @property
+    def pull_threshold_for_topic(self) -> int:
+        """Messages cached of one topic."""
+
+    @property
+    def pull_threshold_size_for_queue(self) -> int:
+        """Size cached of one queue."""
+
+    @property
+    def pull_threshold_size_for_topic(self) -> int:
+        """Size cached of one topic."""
+
+
 class StartOffsets:
     """Where a queue that was just gained begins."""
 
-    def __init__(
-        self, instance: ClientInstance, store: OffsetStore, options: PushConsumerOptions
-    ) -> None:
+    def __init__(self, instance: ClientInstance, store: OffsetStore, options: StartOptions) -> None:
         self._instance = instance
         self._store = store
         self._options = options
@@ -89,12 +126,13 @@ class Assignment:
         self,
         instance: ClientInstance,
         group: str,
-        options: PushConsumerOptions,
+        options: AssignmentOptions,
         store: OffsetStore,
         start_offsets: StartOffsets,
         flow: FlowListener,
         listener: AssignmentListener,
         order: OrderKeeper | None,
+        queue_type: type[AssignedQueue] = AssignedQueue,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -104,6 +142,7 @@ class Assignment:
         self._flow = flow
         self._listener = listener
         self._order = order
+        self._queue_type = queue_type
         self._lock = threading.Lock()
         self._table: dict[MessageQueue, AssignedQueue] = {}
         self._closed = False
@@ -138,6 +177,24 @@ class Assignment:
         if changed:
             self._share_limits()
             self._listener.on_changed()
+
+    def assign(self, wanted: Iterable[MessageQueue]) -> None:
+        """Own exactly these queues, without a round; for a consumer that is told its queues.
+
+        Raises RocketMQError, with nothing changed, when a start offset cannot be had.
+        """
+        queues = sorted(set(wanted))
+        starts = {q: self._start_offsets.of(q) for q in queues if q not in self._table}
+        for assigned in self.queues():
+            if assigned.message_queue not in queues:
+                self._give_up(assigned)
+        gained = [self._queue_type(q, at, self._store, self._flow) for q, at in starts.items()]
+        with self._lock:
+            if self._closed:
+                return
+            self._table.update({assigned.message_queue: assigned for assigned in gained})
+        self._share_limits()
+        self._listener.on_assigned(gained)
 
     def _rebalance_topic(self, topic: str) -> bool:
         route = self._instance.route(topic)
@@ -210,7 +267,7 @@ class Assignment:
         except RocketMQError as error:
             logger.warning("%s is not taken yet, its start offset is unknown: %s", queue, error)
             return None
-        assigned = AssignedQueue(queue, start, self._store, self._flow)
+        assigned = self._queue_type(queue, start, self._store, self._flow)
         if self._order is not None:
             assigned.locked_at = locked_at
         with self._lock:
@@ -260,7 +317,7 @@ class Assignment:
             if self._table.get(queue) is not assigned or self._closed:
                 return None
             assigned.dropped = True
-            fresh = AssignedQueue(queue, offset, self._store, self._flow)
+            fresh = self._queue_type(queue, offset, self._store, self._flow)
             fresh.count_limit = assigned.count_limit
             fresh.size_limit_bytes = assigned.size_limit_bytes
             fresh.broker_id = assigned.broker_id

@@ -75,6 +75,7 @@ class RunningConsumer:
         self._subscriptions = subscriptions
         self._listener = listener
         self.pulling = True
+        self.has_room = True  # queues and topics have limits, a push consumer has none
         self.started_at = time.time()
         name = self.options.instance_name
         self.broadcasting = self.options.message_model is MessageModel.BROADCASTING
@@ -245,6 +246,7 @@ class RunningConsumer:
             subscriptions=list(self._subscriptions.table().values()),
             status=self.counters.rates(),
             with_stacks=stacks,
+            threads=self.options.consume_thread_min,
         )
 
     def consume_directly(self, message: MessageExt) -> dict[str, object]:
