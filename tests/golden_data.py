@@ -15,6 +15,7 @@ FRAMES = ("frames_v4_9_4_json", "frames_v4_9_4_rocketmq")
 TAG_HASHES = ("tag_hash_v4_9_4",)
 # Checked by the tests of what they belong to.
 ELSEWHERE = ("allocation_v4_9_4", "acl_v4_9_4")
+OFFSET_FILE = "offsets_v4_9_4.json"
 
 
 def rows(name: str) -> list[dict[str, Any]]:

@@ -11,7 +11,8 @@ def test_every_golden_file_belongs_to_a_test() -> None:
     present = {path.name for path in golden_data.GOLDEN.iterdir()} - {"README.md"}
     stored = {f"{name}{end}" for name in golden_data.STORED for end in (".bin", ".jsonl")}
     others = (*golden_data.FRAMES, *golden_data.TAG_HASHES, *golden_data.ELSEWHERE)
-    assert present == stored | {f"{name}.jsonl" for name in others}
+    single = {golden_data.OFFSET_FILE}
+    assert present == stored | {f"{name}.jsonl" for name in others} | single
 
 
 def test_golden_files_checked_elsewhere_are_named_there() -> None:
