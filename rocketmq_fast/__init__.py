@@ -15,6 +15,9 @@ from rocketmq_fast._core import (
 )
 from rocketmq_fast._version import __version__
 from rocketmq_fast.admin.admin import Admin
+from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
+from rocketmq_fast.consumer.offset_file import OffsetFileError
+from rocketmq_fast.consumer.offsets import OffsetStore
 from rocketmq_fast.consumer.orderly import OrderlyContext
 from rocketmq_fast.consumer.push import PushConsumer
 from rocketmq_fast.consumer.strategies import (
@@ -60,12 +63,15 @@ __all__ = [
     "ConsistentHash",
     "ConsumeFromWhere",
     "ConsumeStatus",
+    "LocalFileOffsetStore",
     "MachineRoomNearby",
     "Message",
     "MessageBatch",
     "MessageExt",
     "MessageModel",
     "MessageQueue",
+    "OffsetFileError",
+    "OffsetStore",
     "OrderlyContext",
     "OrderlyStatus",
     "ProcessQueue",

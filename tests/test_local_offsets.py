@@ -860,7 +860,7 @@ def test_no_thread_can_be_started(
     store.persist([A0])
     monkeypatch.undo()
     assert "can't start new thread" in caplog.text
-    store.persist_now([])
+    store.close()
     assert content(store) == {A0: 5}
 
 

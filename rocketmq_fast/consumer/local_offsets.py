@@ -120,25 +120,27 @@ class LocalFileOffsetStore:
             self._lock_warned = True
 
     def close(self) -> None:
-        """Wait for a write that is under way and unlock the file. Stores nothing new."""
+        """Store what waits and unlock the file. May be repeated; `load` begins anew."""
         with self._lock:
             self._closed = True
             writer = self._writer
         if writer is not None and writer is not threading.current_thread():
             writer.join(WAIT_SECONDS)
-        if self._file_lock.acquire(timeout=WAIT_SECONDS):
-            try:
-                self._loaded = False
-                self._file.unlock()
-                with self._lock:
-                    lost = len(self._pending)
-                    self._pending.clear()
-            finally:
-                self._file_lock.release()
-            if lost:
-                logger.error("offsets of %d queues were not stored in %s", lost, self.path)
-        else:
+        if os.getpid() == self._process:
+            self._flush()  # also what no thread could be started for
+        if not self._file_lock.acquire(timeout=WAIT_SECONDS):
             logger.error("%s stays locked, a write to it does not end", self.path)
+            return
+        try:
+            self._loaded = False
+            self._file.unlock()
+            with self._lock:
+                lost = len(self._pending)
+                self._pending.clear()
+        finally:
+            self._file_lock.release()
+        if lost:
+            logger.error("offsets of %d queues were not stored in %s", lost, self.path)
 
     # -------------------------------------------------------------------------------- memory
 
