@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import logging
 import signal
 import threading
 import time
@@ -15,7 +14,7 @@ from typing import Any
 from rocketmq_fast import ConsumeFromWhere, ConsumeStatus, MessageExt, MessageQueue, PushConsumer
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.cli import arguments
-from rocketmq_fast.cli.output import Output, Progress, number, rate, started
+from rocketmq_fast.cli.output import Output, Progress, number, only_errors, rate
 from rocketmq_fast.cli.signals import Stop, stop_on_signals
 from rocketmq_fast.cli.tally import Tally
 from rocketmq_fast.errors import ConfigError
@@ -180,17 +179,17 @@ def run(options: argparse.Namespace, output: Output) -> int:
     consumer.subscribe(options.topic, options.tags)
     consumer.register_listener(printer)
     with stop_on_signals() as stop:
-        consumer.start()
-        started()
+        # What a start meets on its way is in the error that it raises.
+        with only_errors("rocketmq_fast.client"):
+            consumer.start()
         try:
             with output.progress(f"consuming {options.topic}", options.count) as progress:
                 in_time = _wait(options.timeout, output, tally, printer, progress, stop)
         finally:
-            if options.count is not None or printer.broken is not None:
-                # A call that waits for the end is meant to be there.
-                logging.getLogger("rocketmq_fast.consumer.push").setLevel(logging.ERROR)
             printer.stopping.set()
-            consumer.shutdown()
+            # A call that waits for the end is meant to be there.
+            with only_errors("rocketmq_fast.consumer"):
+                consumer.shutdown()
             printer.stopped.set()
     if printer.broken is not None:
         raise printer.broken

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 _DRAW_SECONDS = 0.1
 _CLEAR_LINE = "\r\033[K"
-_START_LOGGER = "rocketmq_fast.client.name_servers"
 
 
 def number(value: float) -> str:
@@ -119,14 +118,19 @@ def set_up_logging(level: int) -> None:
     logger = logging.getLogger("rocketmq_fast")
     logger.handlers[:] = [handler]
     logger.setLevel(level)
-    if level == logging.WARNING:
-        # What a start meets on its way is in the error that it raises.
-        logging.getLogger(_START_LOGGER).setLevel(logging.ERROR)
 
 
-def started() -> None:
-    """From now on trouble with the name servers is worth a line of its own."""
-    logging.getLogger(_START_LOGGER).setLevel(logging.NOTSET)
+@contextlib.contextmanager
+def only_errors(name: str) -> Iterator[None]:
+    """Keep a part of the package from warning while the block runs, unless more was asked for."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    if logger.getEffectiveLevel() == logging.WARNING:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class Output:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rocketmq_fast import Message, Producer, SendResult, SendStatus
 from rocketmq_fast.cli import arguments
-from rocketmq_fast.cli.output import Output, number, rate
+from rocketmq_fast.cli.output import Output, number, only_errors, rate
 from rocketmq_fast.cli.signals import stop_on_signals
 from rocketmq_fast.errors import ConfigError, RocketMQError, SendError
 
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     index = 0
     start = time.perf_counter()
     with stop_on_signals() as stop, output.progress(f"to {options.topic}", total) as progress:
-        with producer:
+        with only_errors("rocketmq_fast.client"), producer:
             start = time.perf_counter()
             while not (stop.event.is_set() or sent.errors):
                 messages = []

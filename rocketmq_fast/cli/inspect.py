@@ -1,0 +1,159 @@
+"""`rocketmq-fast topics`, `groups` and `lag`: what an operator asks first."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from rocketmq_fast import Admin
+from rocketmq_fast.cli import arguments
+from rocketmq_fast.cli.output import Output, only_errors, table
+from rocketmq_fast.errors import ConfigError, RocketMQError
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Describe the commands."""
+    parser = commands.add_parser(
+        "topics",
+        parents=[common],
+        help="list topics, or create one",
+        description="Lists topics with their queues and messages; --create makes one, or changes "
+        "the number of its queues.",
+    )
+    arguments.add_namesrv(parser)
+    parser.add_argument("--create", metavar="TOPIC", help="create a topic on every master")
+    parser.add_argument(
+        "--queues", type=arguments.count, metavar="N", help="its queues on each master (default 8)"
+    )
+    parser.add_argument("--all", action="store_true", help="also list RocketMQ's own topics")
+    parser.set_defaults(run=topics)
+    parser = commands.add_parser(
+        "groups",
+        parents=[common],
+        help="list consumer groups",
+        description="Lists consumer groups with their members and lag.",
+    )
+    arguments.add_namesrv(parser)
+    parser.add_argument("--all", action="store_true", help="also list RocketMQ's own groups")
+    parser.set_defaults(run=groups)
+    parser = commands.add_parser(
+        "lag",
+        parents=[common],
+        help="what a group has not consumed yet",
+        description="Shows the committed and the last offset of each queue of a group.",
+    )
+    arguments.add_namesrv(parser)
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--topic", help="only this topic")
+    parser.set_defaults(run=lag)
+
+
+@contextlib.contextmanager
+def _admin(options: argparse.Namespace) -> Iterator[Admin]:
+    # What goes wrong is in the error that is raised: no warnings beside it.
+    admin = Admin(namesrv_addr=arguments.namesrv(options))
+    with only_errors("rocketmq_fast.client"), admin:
+        yield admin
+
+
+def topics(options: argparse.Namespace, output: Output) -> int:
+    """List topics, or create one."""
+    if options.queues is not None and options.create is None:
+        raise ConfigError("--queues belongs to --create")
+    with _admin(options) as admin:
+        if options.create is not None:
+            queues = options.queues or 8
+            admin.create_topic(options.create, queues=queues)
+            output.result(
+                {"created": options.create, "queues": queues},
+                f"topic {options.create} has {queues} queues on each master",
+            )
+            return 0
+        rows: list[dict[str, Any]] = []
+        for name in admin.topics(internal=options.all):
+            try:
+                ranges = admin.offsets(name)
+            except RocketMQError as error:
+                # One topic whose broker is down must not hide the others.
+                rows.append({"topic": name, "error": str(error)})
+                continue
+            stored = sum(bounds.max_offset - bounds.min_offset for bounds in ranges.values())
+            brokers = sorted({queue.broker_name for queue in ranges})
+            rows.append(
+                {"topic": name, "queues": len(ranges), "messages": stored, "brokers": brokers}
+            )
+    shown = [
+        [row["topic"], row["queues"], row["messages"], ", ".join(row["brokers"])]
+        if "error" not in row
+        else [row["topic"], "-", "-", row["error"]]
+        for row in rows
+    ]
+    output.result({"topics": rows}, table(("topic", "queues", "messages", "brokers"), shown))
+    return 0
+
+
+def groups(options: argparse.Namespace, output: Output) -> int:
+    """List groups."""
+    with _admin(options) as admin:
+        rows: list[dict[str, Any]] = []
+        for name in admin.groups(internal=options.all):
+            try:
+                progress = admin.lag(name)
+                members = len(admin.members(name))
+            except RocketMQError as error:
+                rows.append({"group": name, "error": str(error)})
+                continue
+            rows.append(
+                {
+                    "group": name,
+                    "members": members,
+                    "topics": sorted({queue.topic for queue in progress}),
+                    "lag": sum(one.lag for one in progress.values()),
+                }
+            )
+    shown = [
+        [row["group"], row["members"], row["lag"], ", ".join(row["topics"])]
+        if "error" not in row
+        else [row["group"], "-", "-", row["error"]]
+        for row in rows
+    ]
+    output.result({"groups": rows}, table(("group", "members", "lag", "topics"), shown))
+    return 0
+
+
+def lag(options: argparse.Namespace, output: Output) -> int:
+    """Show the lag of a group."""
+    with _admin(options) as admin:
+        progress = admin.lag(options.group, options.topic)
+    total = sum(one.lag for one in progress.values())
+    rows = [
+        {
+            "topic": queue.topic,
+            "broker_name": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "committed": one.committed,
+            "max_offset": one.max_offset,
+            "lag": one.lag,
+            "last_timestamp": one.last_timestamp,
+        }
+        for queue, one in progress.items()
+    ]
+    shown = [
+        [str(queue), one.committed, one.max_offset, one.lag, _time(one.last_timestamp)]
+        for queue, one in progress.items()
+    ]
+    heads = ("queue", "committed", "end", "lag", "last consumed was stored")
+    text = f"{table(heads, shown)}\n\n{options.group} is {total:,} messages behind"
+    if not rows:
+        text = f"group {options.group} has no offsets"
+    output.result({"group": options.group, "lag": total, "queues": rows}, text)
+    return 0
+
+
+def _time(milliseconds: int) -> str:
+    if milliseconds <= 0:
+        return "-"
+    return datetime.fromtimestamp(milliseconds / 1000).isoformat(" ", "seconds")
