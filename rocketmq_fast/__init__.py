@@ -15,6 +15,7 @@ from rocketmq_fast._core import (
 )
 from rocketmq_fast._version import __version__
 from rocketmq_fast.admin.admin import Admin
+from rocketmq_fast.consumer.lite_pull import PullConsumer
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
 from rocketmq_fast.consumer.offset_file import OffsetFileError
 from rocketmq_fast.consumer.offsets import OffsetStore
@@ -76,6 +77,7 @@ __all__ = [
     "OrderlyStatus",
     "ProcessQueue",
     "Producer",
+    "PullConsumer",
     "PushConsumer",
     "RemotingCommand",
     "RemotingError",
