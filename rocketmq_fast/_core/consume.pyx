@@ -81,15 +81,23 @@ cdef class ConsumeWorker:
 
     cdef int _acknowledge(self, Chunk chunk) except -1:
         """Remove what was consumed from the queue, and report the offset to commit."""
+        cdef size_t start = self._done_start
+        cdef size_t stop = self._done_stop
         cdef int64_t offset
-        if self._done_stop == self._done_start:
+        if start == stop:
             return 0
-        offset = chunk.queue.process_queue.remove_run(chunk.batch, self._done_start,
-                                                      self._done_stop)
-        self._done_start = self._done_stop
+        self._done_start = stop  # before anything that could let another thread in here
+        offset = chunk.queue.process_queue.remove_run(chunk.batch, start, stop)
         if not chunk.queue.dropped:
             chunk.queue.on_removed(offset)
         return 0
+
+    def flush(self):
+        """Acknowledge what was gathered. For other threads: the worker itself may be held up by a
+        listener call, and what it did before must not wait for that."""
+        cdef Chunk chunk = self.chunk
+        if chunk is not None:
+            self._acknowledge(chunk)
 
     def count(self, long long calls, double seconds):
         """Add listener calls that were made elsewhere."""

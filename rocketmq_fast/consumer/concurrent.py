@@ -164,6 +164,11 @@ class ConsumeConcurrentlyService:
             retry = Chunk(queue, chunk.batch, index, index + 1)
             self._loop.call_later(_LOCAL_RETRY_SECONDS, self._submit, retry)
 
+    def flush(self) -> None:
+        """Acknowledge what workers gathered before the listener calls that hold them up."""
+        for worker in self._pool.workers():
+            worker.run.flush()
+
     def give_back_expired(self, queues: Iterable[AssignedQueue]) -> None:
         """Send back messages whose listener call is older than consume_timeout.
 
@@ -171,6 +176,7 @@ class ConsumeConcurrentlyService:
         listener goes on; what it returns for such a message changes nothing, so it may run twice.
         """
         timeout = self._options.consume_timeout_seconds
+        self.flush()
         for queue in queues:
             for _ in range(_EXPIRED_PER_SCAN):
                 message = queue.process_queue.first()

@@ -93,9 +93,10 @@ class WorkerPool(Generic[W]):
             if self._stopping:
                 return
             self._line.append(work)
-            self._wake(self._wanted() - self._active())
+            woken = self._call_up(self._wanted() - self._active())
             watch = not self._watching
             self._watching = True
+        self._wake(woken)
         if watch:
             self._loop.call_later(_WATCH_SECONDS, self._watch)
 
@@ -107,25 +108,40 @@ class WorkerPool(Generic[W]):
         calls = sum(work.calls_left for work in self._line)
         return max(1, math.ceil(calls * self.call_seconds / _TARGET_SECONDS))
 
-    def _wake(self, count: int) -> None:
-        """Give work to `count` more workers, new ones if none is idle. Lock held."""
+    def _call_up(self, count: int) -> list[Worker]:
+        """Choose `count` more workers, new ones if none is idle. Lock held; `_wake` them after."""
+        chosen: list[Worker] = []
         _, most = self._limits()
-        for _ in range(count):
+        while len(chosen) < count:
             if self._idle:
-                self._idle.pop().park.release()
+                chosen.append(self._idle.pop())
             elif len(self._workers) < most:
-                self._start_worker()
+                chosen.append(self._new_worker())
             else:
-                return
+                break
+        return chosen
 
-    def _start_worker(self) -> None:
+    def _wake(self, workers: list[Worker]) -> None:
+        """Set chosen workers to work. Without the lock: the first thing they do is to take it."""
+        for worker in workers:
+            if worker.thread is None or worker.thread.ident is not None:
+                worker.park.release()
+                continue
+            try:
+                worker.thread.start()
+            except RuntimeError as error:  # the process may have no more threads
+                logger.warning("%s: %s; going on with %d", self._name, error, len(self._workers) - 1)
+                with self._lock:
+                    self._remove(worker)
+
+    def _new_worker(self) -> Worker:
         worker = Worker()
         self._named += 1
         worker.thread = threading.Thread(
             target=self._work, args=(worker,), name=f"{self._name}-{self._named}", daemon=True
         )
         self._workers.append(worker)
-        worker.thread.start()
+        return worker
 
     def _watch(self) -> None:
         """Add workers while there is a line and no call ends. Event loop's thread."""
@@ -135,11 +151,10 @@ class WorkerPool(Generic[W]):
                 return
             calls = sum(worker.run.calls for worker in self._workers)
             active = self._active()
-            if calls == self._calls_seen or active == 0:
-                self._wake(max(1, active))
-            else:
-                self._wake(self._wanted() - active)
+            stuck = calls == self._calls_seen or active == 0
+            woken = self._call_up(max(1, active) if stuck else self._wanted() - active)
             self._calls_seen = calls
+        self._wake(woken)
         self._loop.call_later(_WATCH_SECONDS, self._watch)
 
     # ------------------------------------------------------------------------------ workers

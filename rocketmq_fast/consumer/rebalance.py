@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 # A queue that did not pull for so long is given up and taken again.
 PULL_IDLE_SECONDS = 120.0
+# How soon a queue is tried again whose start offset could not be read.
+_AGAIN_SECONDS = 1.0
 _MIB = 1 << 20
 
 
@@ -170,10 +172,12 @@ class Assignment:
                     logger.warning("rebalance of %s: %s", self._group, error)
             except RocketMQError as error:
                 logger.warning("rebalance of %s for topic %s: %s", self._group, topic, error)
-        for assigned in self.queues():
-            if assigned.message_queue.topic not in wanted:
-                self._give_up(assigned)
-                changed = True
+        unwanted = [q for q in self.queues() if q.message_queue.topic not in wanted]
+        # At once: a store that writes a file would otherwise write it for each of them.
+        self._store.persist_now([assigned.message_queue for assigned in unwanted])
+        for assigned in unwanted:
+            self._give_up(assigned)
+            changed = True
         if changed:
             self._share_limits()
             self._listener.on_changed()
@@ -266,6 +270,7 @@ class Assignment:
             start = self._start_offsets.of(queue)
         except RocketMQError as error:
             logger.warning("%s is not taken yet, its start offset is unknown: %s", queue, error)
+            self._instance.rebalance_later(_AGAIN_SECONDS)
             return None
         assigned = self._queue_type(queue, start, self._store, self._flow)
         if self._order is not None:

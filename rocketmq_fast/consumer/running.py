@@ -202,6 +202,8 @@ class RunningConsumer:
 
     def persist_offsets(self) -> None:
         """Begin to store progress. Event loop."""
+        if isinstance(self.service, ConsumeConcurrentlyService):
+            self.service.flush()
         self.store.persist([queue.message_queue for queue in self.assignment.queues()])
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
@@ -295,21 +297,32 @@ class RunningConsumer:
         self.instance.heartbeat_soon()
 
     def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
-        """Go on at the offset that the broker named, at once. Event loop."""
+        """Go on at the offset that the broker named, at once. Event loop.
+
+        Forward: the broker deleted what lies between. What was pulled before stays at hand, and the
+        commit goes on from there. Backward: the broker lost its end, or was told to reset the
+        group; then what is under way is void, and the commit goes back too.
+        """
         target = queue.message_queue
         logger.warning(
             "offset %d of %s is illegal; going on at %d", queue.next_offset, target, offset
         )
         again = time.monotonic() - queue.last_illegal < ILLEGAL_AGAIN_SECONDS
-        fresh = self.assignment.replace(queue, offset)
-        if fresh is None:
-            return
-        fresh.last_illegal = time.monotonic()
+        if offset > queue.next_offset:
+            queue.next_offset = offset
+            if queue.process_queue.count == 0:
+                queue.advance(offset)
+        else:
+            fresh = self.assignment.replace(queue, offset)
+            if fresh is None:
+                return
+            queue = fresh
+        queue.last_illegal = time.monotonic()
         self.store.persist([target])
         if again:
-            self.instance.loop.call_later(ILLEGAL_AGAIN_SECONDS, self.puller.start, fresh)
+            self.instance.loop.call_later(ILLEGAL_AGAIN_SECONDS, self.puller.start, queue)
         else:
-            self.puller.start(fresh)
+            self.puller.start(queue)
 
     def offset_to_commit(self, queue: AssignedQueue) -> int:
         """Progress that a pull carries along, -1 for none."""
