@@ -276,9 +276,10 @@ class Admin:
 
         `timestamp`: to the messages stored from then on. `offset`: the same number for every queue,
         a number for each of some queues, "earliest" or "latest"; numbers outside of a queue are
-        brought to its ends. A running group is told by its brokers and moves within some seconds;
-        it takes a timestamp or "latest", since numbers written meanwhile would be overwritten by
-        its members' commits: ClientStateError. Also ConfigError, TopicRouteNotFound.
+        brought to its ends. A running group is told by its brokers: by a 4.x broker at once, by a
+        5.x broker at the next pull, which an idle group makes within 20 s. It takes a timestamp,
+        "earliest" or "latest", since numbers written meanwhile would be overwritten by its members'
+        commits: ClientStateError. Also ConfigError, TopicRouteNotFound.
         """
         if (timestamp is None) == (offset is None):
             raise ConfigError("give either timestamp or offset")

@@ -42,10 +42,10 @@ class Producer:
 
     A queue is chosen in turn unless one is given: `queue` names it, `selector` is called with the
     writable queues, the message and `arg` and returns it (`select_by_hash` keeps the messages of a
-    key in order). Timeouts of calls are seconds or a timedelta, send_msg_timeout when None; one
+    key together). Timeouts of calls are seconds or a timedelta, send_msg_timeout when None; one
     timeout covers all attempts. Every send of a message gives it a new unique id
-    (SendResult.msg_id). Empty bodies are allowed, unlike in the Java client; a Java consumer sees
-    None for one.
+    (SendResult.msg_id). Unlike the Java client it sends empty bodies: 4.x brokers store them (a
+    Java consumer gets null), 5.x brokers answer with code 1.
 
     Errors: ConfigError and MessageTooLarge for a message that can never be sent, SendError when
     every attempt failed (`causes` has each reason), BrokerError when the broker refused,
@@ -149,7 +149,9 @@ class Producer:
         short and must not wait for another send. Its exceptions are logged. A topic's first send
         looks its route up before it returns; with max_in_flight sends without an answer it blocks
         until some have one. Sent again only when there was no answer, not when the broker refused.
-        The future cannot be cancelled; for asyncio use asyncio.wrap_future.
+        Requests leave in the order of the calls, but a broker with several send threads may store
+        them in another: for strict order use `send`, one after another. The future cannot be
+        cancelled; for asyncio use asyncio.wrap_future.
         """
         running = self._started()
         out = self._packer.pack(message)
@@ -290,7 +292,9 @@ class _Running:
 
     def stop(self) -> None:
         """Finish what is in flight, leave the group, give the instance up."""
-        self.sender.close(self.options.send_timeout + _SHUTDOWN_MARGIN_SECONDS)
+        # On the loop's own thread (a callback) waiting would keep the answers away.
+        wait = self.options.send_timeout + _SHUTDOWN_MARGIN_SECONDS
+        self.sender.close(0.0 if self.instance.loop.in_loop else wait)
         self.instance.unregister_producer(self.group)
         release_instance(self.instance)
         self.sender.fail_pending()
