@@ -130,7 +130,7 @@ class WorkerPool(Generic[W]):
             try:
                 worker.thread.start()
             except RuntimeError as error:  # the process may have no more threads
-                logger.warning("%s: %s; going on with %d", self._name, error, len(self._workers) - 1)
+                logger.warning("%s: %s; going on with the other threads", self._name, error)
                 with self._lock:
                     self._remove(worker)
 
