@@ -32,12 +32,6 @@ struct rmf_table *rmf_table_new(size_t count) {
     return table;
 }
 
-static void rmf_vector_clear(struct rmf_vector *vector) {
-    rmf_free(vector->data);
-    rmf_free(vector->offsets);
-    rmf_free(vector->validity);
-}
-
 void rmf_table_release(struct rmf_table *table) {
     if (table == NULL || RMF_COUNT_DOWN(&table->users) != 0) {
         return;
@@ -48,19 +42,6 @@ void rmf_table_release(struct rmf_table *table) {
     rmf_vector_clear(&table->keys);
     rmf_vector_clear(&table->values);
     rmf_free(table);
-}
-
-static size_t rmf_vector_bytes(const struct rmf_vector *vector, size_t rows) {
-    size_t bytes = vector->validity == NULL ? 0 : (rows + 7) / 8;
-    switch (vector->type) {
-    case RMF_VECTOR_INT32:
-        return bytes + rows * 4;
-    case RMF_VECTOR_INT64:
-    case RMF_VECTOR_TIMESTAMP_US:
-        return bytes + rows * 8;
-    default:
-        return bytes + vector->size + (rows + 1) * 4;
-    }
 }
 
 size_t rmf_table_bytes(const struct rmf_table *table) {

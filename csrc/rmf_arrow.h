@@ -7,6 +7,7 @@
 #define RMF_ARROW_H
 
 #include "rmf_common.h"
+#include "rmf_vector.h"
 
 /* The two structs of the interface, under the guard that all projects which define them share. */
 #ifndef ARROW_C_DATA_INTERFACE
@@ -42,28 +43,6 @@ struct ArrowArray {
 };
 
 #endif
-
-enum rmf_vector_type {
-    RMF_VECTOR_INT32,
-    RMF_VECTOR_INT64,
-    RMF_VECTOR_TIMESTAMP_US, /* UTC */
-    RMF_VECTOR_TEXT,
-    RMF_VECTOR_BINARY,
-    RMF_VECTOR_MAP /* of text to text; the entries stand in the table */
-};
-
-/* One column. Blocks come from rmf_alloc.h and belong to the table. */
-struct rmf_vector {
-    enum rmf_vector_type type;
-    const char *name;  /* string constant */
-    uint8_t *data;     /* values, or the bytes of texts */
-    size_t size;       /* bytes in use, for texts and binaries */
-    size_t capacity;   /* bytes */
-    int32_t *offsets;  /* texts, binaries, maps: rows + 1 */
-    uint8_t *validity; /* NULL as long as nothing is null */
-    size_t nulls;
-    size_t row_capacity;
-};
 
 struct rmf_table {
     volatile long users;

@@ -20,6 +20,8 @@ TESTED_BY = {
     "arrow": "columns",
     "entries": "columns",
     "host_text": "columns",
+    "columns_fill": "columns",
+    "vector": "columns",
 }
 
 
