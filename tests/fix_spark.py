@@ -61,7 +61,7 @@ class Filled:
     broker_addr: str
     broker_name: str
     topic: str
-    bodies: dict[int, list[bytes]] = field(default_factory=dict)
+    bodies: dict[int, list[bytes]] = field(default_factory=dict, repr=False)
 
     def options(self, **more: object) -> dict[str, str]:
         """Options of a read of the topic."""
