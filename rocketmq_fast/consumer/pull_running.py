@@ -237,6 +237,9 @@ class RunningPull:
         with self._assigned:
             self._assigned.notify_all()
 
+    def settle_progress(self) -> None:
+        """Nothing is gathered: positions are noted as messages are handed out."""
+
     def on_changed(self) -> None:
         """Forget what was fetched of lost queues; brokers learn the subscriptions anew."""
         self.fetched.forget_dropped()

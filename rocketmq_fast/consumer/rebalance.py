@@ -31,6 +31,9 @@ class AssignmentListener(Protocol):
     def on_assigned(self, queues: list[AssignedQueue]) -> None:
         """Queues that were gained; they do not pull yet."""
 
+    def settle_progress(self) -> None:
+        """Note all acknowledgements in the offset store, gathered ones too. Any thread."""
+
     def on_changed(self) -> None:
         """The set of owned queues is another one now."""
 
@@ -292,6 +295,7 @@ class Assignment:
     def _let_go(self, assigned: AssignedQueue) -> None:
         """Void the assignment, after its progress was stored: the next owner starts from there."""
         queue = assigned.message_queue
+        self._listener.settle_progress()
         assigned.dropped = True
         self._store.persist_now([queue])
         self._store.remove(queue)

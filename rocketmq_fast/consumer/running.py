@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -18,6 +19,11 @@ from rocketmq_fast.client.instance import (
 )
 from rocketmq_fast.client.sending import send_to_dead_letters, send_to_retry_topic
 from rocketmq_fast.consumer.assigned import AssignedQueue
+from rocketmq_fast.consumer.async_listener import (
+    AsyncConsumeService,
+    AsyncListener,
+    is_async_listener,
+)
 from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.concurrent import ConcurrentListener, ConsumeConcurrentlyService
 from rocketmq_fast.consumer.inspection import direct_result, running_info_body
@@ -47,7 +53,7 @@ from rocketmq_fast.protocol.names import (
 
 logger = logging.getLogger(__name__)
 
-Listener = ConcurrentListener | OrderlyListener
+Listener = ConcurrentListener | OrderlyListener | AsyncListener
 
 _DEAD_LETTER_LEVEL = -1
 _EXPIRY_SCAN_MAX_SECONDS = 60.0
@@ -69,6 +75,7 @@ class RunningConsumer:
         listener: Listener,
         *,
         orderly: bool,
+        asyncio_loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.group = group
         self.options = options
@@ -111,16 +118,7 @@ class RunningConsumer:
             self.order,
         )
         self.service: ConsumeConcurrentlyService | ConsumeOrderlyService = (
-            ConsumeConcurrentlyService(
-                group,
-                self.options,
-                cast(ConcurrentListener, listener),
-                self.instance.loop,
-                self.send_back,
-                self.counters,
-            )
-            if self.order is None
-            else self.order.service
+            self._make_service(listener, asyncio_loop) if self.order is None else self.order.service
         )
         self._assigned = threading.Condition()
         self._announced: dict[str, Subscription] = {}
@@ -130,6 +128,20 @@ class RunningConsumer:
         )
         self._stopped = False
         self._retry_searches = 0
+
+    def _make_service(
+        self, listener: Listener, asyncio_loop: asyncio.AbstractEventLoop | None
+    ) -> ConsumeConcurrentlyService:
+        """Worker threads, or coroutines for an `async def` listener."""
+        options, loop = self.options, self.instance.loop
+        if is_async_listener(listener):
+            return AsyncConsumeService(
+                self.group, options, listener, loop, self.send_back, self.counters, asyncio_loop
+            )
+        called = cast(ConcurrentListener, listener)
+        return ConsumeConcurrentlyService(
+            self.group, options, called, loop, self.send_back, self.counters
+        )
 
     def _make_store(self) -> OffsetStore:
         """The user's offset store, or the one of the message model. Raises OffsetFileError."""
@@ -202,8 +214,7 @@ class RunningConsumer:
 
     def persist_offsets(self) -> None:
         """Begin to store progress. Event loop."""
-        if isinstance(self.service, ConsumeConcurrentlyService):
-            self.service.flush()
+        self.settle_progress()
         self.store.persist([queue.message_queue for queue in self.assignment.queues()])
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
@@ -258,7 +269,10 @@ class RunningConsumer:
         status, error = None, None
         begun = time.monotonic()
         try:
-            status = self._listener([message], cast(Any, context))
+            if isinstance(self.service, AsyncConsumeService):
+                status = self.service.call_once(message, cast(ConsumeContext, context))
+            else:
+                status = self._listener([message], cast(Any, context))
         except BaseException as raised:  # noqa: BLE001  it is the answer
             error = raised
         return direct_result(
@@ -277,6 +291,11 @@ class RunningConsumer:
             self.puller.start(queue)
         with self._assigned:
             self._assigned.notify_all()
+
+    def settle_progress(self) -> None:
+        """Take over what workers have gathered. Any thread."""
+        if isinstance(self.service, ConsumeConcurrentlyService):
+            self.service.flush()
 
     def on_changed(self) -> None:
         """Brokers learn the subscriptions anew, as Java's client has them do."""
