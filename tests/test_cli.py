@@ -261,6 +261,23 @@ def test_count_is_exact_and_the_next_run_goes_on(cluster: Cluster) -> None:
     assert result(late, 1)["messages"] == 0
 
 
+def test_orderly_prints_each_queue_in_order(cluster: Cluster) -> None:
+    made = run("produce", "--topic", "Orderly", "--count", "2k", "--size", "20", cluster=cluster)
+    assert made.returncode == 0, made.stderr
+    words = ("consume", "--topic", "Orderly", "--group", "g", "--from", "first", "--orderly",
+             "--json")  # fmt: skip
+    seen: dict[int, list[int]] = {}
+    for count in ("300", "1700"):
+        done = run(*words, "--count", count, cluster=cluster)
+        found = result(done)
+        assert (found["messages"], found["duplicates"]) == (int(count), 0)
+        for line in done.stdout.splitlines()[:-1]:
+            message = json.loads(line)
+            seen.setdefault(message["queue_id"], []).append(message["queue_offset"])
+    assert all(offsets == list(range(len(offsets))) for offsets in seen.values())
+    assert sum(map(len, seen.values())) == 2000
+
+
 def test_batches_lose_nothing_between_runs(cluster: Cluster) -> None:
     assert run("produce", "--topic", "Batch", "--count", "2k", "--size", "10",
                cluster=cluster).returncode == 0  # fmt: skip

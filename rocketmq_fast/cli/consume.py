@@ -11,7 +11,15 @@ import time
 from datetime import datetime
 from typing import Any
 
-from rocketmq_fast import ConsumeFromWhere, ConsumeStatus, MessageExt, MessageQueue, PushConsumer
+from rocketmq_fast import (
+    ConsumeFromWhere,
+    ConsumeStatus,
+    MessageExt,
+    MessageQueue,
+    OrderlyContext,
+    OrderlyStatus,
+    PushConsumer,
+)
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.cli import arguments
 from rocketmq_fast.cli.output import Output, Progress, number, only_errors, rate
@@ -58,6 +66,11 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="tags that are wanted: 'TagA || TagB' (default all)",
     )
     parser.add_argument(
+        "--orderly",
+        action="store_true",
+        help="take each queue's messages in order, under the broker's locks",
+    )
+    parser.add_argument(
         "--pull-batch",
         type=arguments.count,
         default=32,
@@ -82,7 +95,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 class Printer:
-    """The listener: prints messages and counts them, on one thread.
+    """The listeners: prints messages and counts them, on one thread.
 
     The call that completes the count returns while the consumer stops, so that exactly what was
     counted is committed. A call that holds more than was wanted, or that could not print, waits
@@ -98,13 +111,22 @@ class Printer:
         self._tally = tally
         self._quiet = quiet
 
-    def __call__(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
-        """Take a batch."""
-        taken = 0 if self.broken else self._tally.add(context.message_queue, messages)
+    def concurrent(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+        """The concurrent listener."""
+        self._take(context.message_queue, messages)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def orderly(self, messages: list[MessageExt], context: OrderlyContext) -> OrderlyStatus:
+        """The orderly listener."""
+        self._take(context.message_queue, messages)
+        return OrderlyStatus.SUCCESS
+
+    def _take(self, queue: MessageQueue, messages: list[MessageExt]) -> None:
+        taken = 0 if self.broken else self._tally.add(queue, messages)
         if not self._quiet and taken:
             try:
                 for message in messages[:taken]:
-                    self._output.line(self._shown(context.message_queue, message))
+                    self._output.line(self._shown(queue, message))
             except OSError as error:
                 self.broken = error
                 taken = 0
@@ -113,7 +135,6 @@ class Printer:
         elif self._tally.full.is_set():
             self.stopping.wait()
             time.sleep(_STOPPING_SECONDS)
-        return ConsumeStatus.CONSUME_SUCCESS
 
     def _shown(self, queue: MessageQueue, message: MessageExt) -> str:
         if self._output.as_json:
@@ -177,7 +198,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
         **_start_options(options.start),
     )
     consumer.subscribe(options.topic, options.tags)
-    consumer.register_listener(printer)
+    consumer.register_listener(
+        printer.orderly if options.orderly else printer.concurrent, orderly=options.orderly
+    )
     with stop_on_signals() as stop:
         # What a start meets on its way is in the error that it raises.
         with only_errors("rocketmq_fast.client"):
