@@ -228,13 +228,14 @@ class Channel:
         with self._lock:
             self._connecting = False
             self._failure = None
-            self._connection = connection
             unsent, self._unsent = self._unsent, []
             for opaque, frame in unsent:
                 try:
                     connection.send(frame)
                 except RemotingError as error:
                     self._loop.call_soon(self._fail, opaque, error)
+            # Last: who finds a connection sends at once, which must not overtake what waited.
+            self._connection = connection
 
     def _on_close(self, connection: Connection, error: Exception) -> None:
         with self._lock:
