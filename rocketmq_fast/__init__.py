@@ -15,6 +15,7 @@ from rocketmq_fast._core import (
 )
 from rocketmq_fast._version import __version__
 from rocketmq_fast.admin.admin import Admin
+from rocketmq_fast.consumer.async_pull import AsyncPullConsumer
 from rocketmq_fast.consumer.lite_pull import PullConsumer
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
 from rocketmq_fast.consumer.offset_file import OffsetFileError
@@ -55,6 +56,7 @@ from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
 __all__ = [
     "Admin",
     "ArrowBatch",
+    "AsyncPullConsumer",
     "BrokerError",
     "ByConfiguration",
     "ByMachineRoom",

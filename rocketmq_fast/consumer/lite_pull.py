@@ -100,17 +100,23 @@ class PullConsumer:
         # After an exception nobody knows whether the last poll's messages were dealt with.
         self._stop(commit_last=kind is None)
 
-    def _require(self) -> RunningPull:
+    @property
+    def running(self) -> RunningPull:
+        """The started part. Raises ClientStateError before start and after shutdown."""
         running = self._running
         if running is None:
             raise ClientStateError(f"pull consumer of group {self._group!r} is not started")
         return running
 
+    def is_running(self, running: RunningPull) -> bool:
+        """Whether that start was not followed by a shutdown."""
+        return self._running is running
+
     # -------------------------------------------------------------------------------- queues
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that can be read. Raises TopicRouteNotFound when there is none."""
-        queues = sorted(self._require().instance.update_route(topic).subscribe_queues(topic))
+        queues = sorted(self.running.instance.update_route(topic).subscribe_queues(topic))
         if not queues:
             raise TopicRouteNotFound(topic, f"topic {topic!r} has no queue to read")
         return queues
@@ -139,7 +145,7 @@ class PullConsumer:
             raise ConfigError("no queues to assign; unsubscribe() gives all of them up")
         if self._subscriptions.table():
             raise ClientStateError("topics are subscribed; unsubscribe() before assign")
-        self._require().assign(wanted, expression)
+        self.running.assign(wanted, expression)
 
     def unsubscribe(self, topic: str | None = None) -> None:
         """Give up a topic, or everything that was subscribed or assigned."""
@@ -156,11 +162,11 @@ class PullConsumer:
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now."""
-        return sorted(queue.message_queue for queue in self._require().queues())
+        return sorted(queue.message_queue for queue in self.running.queues())
 
     def wait_assigned(self, timeout: float = 10.0) -> bool:
         """Wait until there is a queue to read. Returns whether there is."""
-        return self._require().wait_assigned(timeout)
+        return self.running.wait_assigned(timeout)
 
     # ------------------------------------------------------------------------------ position
 
@@ -170,7 +176,7 @@ class PullConsumer:
         An offset that the broker does not have is treated as on_illegal_offset says. Raises
         ClientStateError when the queue is not assigned, ConfigError for a bad offset.
         """
-        self._require().seek(queue, check_offset(queue, offset))
+        self.running.seek(queue, check_offset(queue, offset))
 
     def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Go to the first message there is, of all assigned queues when none is named."""
@@ -188,7 +194,7 @@ class PullConsumer:
 
     def position(self, queue: MessageQueue) -> int:
         """Offset of the next message that `poll` gives of a queue."""
-        return self._require().owned(queue).position
+        return self.running.owned(queue).position
 
     def pause(self, *queues: MessageQueue) -> None:
         """Give and fetch nothing of these queues, or of all assigned ones."""
@@ -199,7 +205,7 @@ class PullConsumer:
         self._set_paused(queues, False)
 
     def _set_paused(self, queues: tuple[MessageQueue, ...], paused: bool) -> None:
-        running = self._require()
+        running = self.running
         owned = [running.owned(queue) for queue in queues] if queues else running.queues()
         running.fetched.set_paused(owned, paused)
 
@@ -211,14 +217,7 @@ class PullConsumer:
         Without `max_messages` these are whole fetched batches. Raises what the brokers said when a
         queue cannot go on.
         """
-        pieces = self._poll(timeout, max_messages, POLL_MESSAGES)
-        if len(pieces) == 1:
-            _, batch, start, stop = pieces[0]
-            return batch[start:stop]
-        messages: list[MessageExt] = []
-        for _, batch, start, stop in pieces:
-            messages += batch[start:stop]
-        return messages
+        return messages_of(self._poll(timeout, max_messages, POLL_MESSAGES))
 
     def poll_arrow(
         self,
@@ -238,7 +237,7 @@ class PullConsumer:
         limit = poll_limit(max_messages, most)
         if timeout < 0:
             raise ConfigError(f"timeout is {timeout}; it must be 0 or more seconds")
-        running = self._require()
+        running = self.running
         running.begin_poll()
         whole = max_messages is None
         pieces = running.take(limit, whole=whole)
@@ -257,7 +256,7 @@ class PullConsumer:
 
         A message counts as consumed when the next one is asked for.
         """
-        running = self._require()
+        running = self.running
         while self._running is running:
             try:
                 messages = self.poll(_ITERATION_SECONDS, 1)
@@ -275,19 +274,19 @@ class PullConsumer:
         Without `offsets` this is everything that polls gave of the queues that are still assigned.
         Raises RocketMQError when an offset was not stored.
         """
-        running = self._require()
+        running = self.running
         running.store.commit_now(commit_offsets(running, offsets))
 
     def committed(self, queue: MessageQueue) -> int | None:
         """What the broker has for the group, None when it has nothing."""
-        instance = self._require().instance
+        instance = self.running.instance
         return instance.brokers.consumer_offset(instance.master_of(queue), self._group, queue)
 
     # ------------------------------------------------------------------------------- offsets
 
     def begin_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """First offset of each queue."""
-        instance = self._require().instance
+        instance = self.running.instance
         return {
             queue: max(0, instance.brokers.min_offset(instance.master_of(queue), queue))
             for queue in queues
@@ -295,14 +294,14 @@ class PullConsumer:
 
     def end_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Offset of the next message to be stored in each queue."""
-        instance = self._require().instance
+        instance = self.running.instance
         return {
             queue: instance.brokers.max_offset(instance.master_of(queue), queue) for queue in queues
         }
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp: datetime | int) -> int:
         """Offset of a message near a store time: a datetime, or milliseconds."""
-        instance = self._require().instance
+        instance = self.running.instance
         return instance.brokers.search_offset(
             instance.master_of(queue), queue, timestamp_ms(timestamp)
         )
@@ -316,12 +315,12 @@ class PullConsumer:
     def lag(self) -> dict[MessageQueue, int]:
         """Messages between the position and the end of each assigned queue."""
         ends = self.end_offsets(self.assignment())
-        positions = self._require().offsets("")
+        positions = self.running.offsets("")
         return {queue: max(0, end - positions.get(queue, end)) for queue, end in ends.items()}
 
     def stats(self) -> dict[str, Any]:
         """Counters and gauges; no request is made."""
-        running = self._require()
+        running = self.running
         return {
             "group": self._group,
             "client_id": running.instance.client_id,
@@ -351,6 +350,17 @@ def poll_limit(max_messages: int | None, most: int) -> int:
     if isinstance(max_messages, bool) or not isinstance(max_messages, int) or max_messages < 1:
         raise ConfigError(f"max_messages is {max_messages!r}; it must be 1 or more, or None")
     return max_messages
+
+
+def messages_of(pieces: list[Piece]) -> list[MessageExt]:
+    """Messages that were taken, as objects."""
+    if len(pieces) == 1:
+        _, batch, start, stop = pieces[0]
+        return batch[start:stop]
+    messages: list[MessageExt] = []
+    for _, batch, start, stop in pieces:
+        messages += batch[start:stop]
+    return messages
 
 
 def in_columns(builder: ArrowBuilder, pieces: list[Piece]) -> ArrowBatch:

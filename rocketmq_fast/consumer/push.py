@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import threading
@@ -9,6 +10,7 @@ from typing import Any, Self
 
 from rocketmq_fast._core import MessageExt
 from rocketmq_fast.client.lifecycle import hold, let_go
+from rocketmq_fast.consumer.async_listener import is_async_listener, running_loop
 from rocketmq_fast.consumer.options import push_options
 from rocketmq_fast.consumer.running import Listener, RunningConsumer
 from rocketmq_fast.consumer.subscription import Sql, Subscriptions, subscribe
@@ -27,8 +29,9 @@ class PushConsumer:
     Options are Java's property names in snake_case (PushConsumerOptions lists them). Subscribe and
     register a listener, then `start`; or use it as a context manager, which starts and shuts down.
     The listener runs on worker threads, several at a time, with a list of messages and a context;
-    it returns a ConsumeStatus. An exception, None or anything else means "later". All methods may
-    be called from any thread. A consumer that was shut down can be started again.
+    an `async def` one runs on the event loop that was running at start, or on one of the consumer's
+    own. It returns a ConsumeStatus. An exception, None or anything else means "later". All methods
+    may be called from any thread. A consumer that was shut down can be started again.
     """
 
     def __init__(self, group: str, **options: Any) -> None:
@@ -69,11 +72,13 @@ class PushConsumer:
         """Set the listener, before start.
 
         Concurrent: fn(messages, context) -> ConsumeStatus, called on several threads. Orderly:
-        fn(messages, context) -> OrderlyStatus, called with each queue's messages in order, never
-        two calls for a queue at a time, in the whole group.
+        fn(messages, context) -> OrderlyStatus, not async, called with each queue's messages in
+        order, never two calls for a queue at a time, in the whole group.
         """
         if not callable(listener):
             raise ConfigError(f"listener {listener!r} is not callable")
+        if orderly and is_async_listener(listener):
+            raise ConfigError("an orderly listener runs on threads; it cannot be async")
         with self._lock:
             if self._running is not None:
                 raise ClientStateError("the listener cannot change while the consumer runs")
@@ -89,6 +94,9 @@ class PushConsumer:
         does not exist yet is only logged. Raises ConfigError, ClientStateError, NoNameServer, or
         another RocketMQError when the name servers cannot be asked.
         """
+        self._start(running_loop())
+
+    def _start(self, asyncio_loop: asyncio.AbstractEventLoop | None) -> None:
         with self._lock:
             if self._running is not None:
                 raise ClientStateError(f"consumer of group {self._group!r} is started already")
@@ -106,6 +114,7 @@ class PushConsumer:
                 self._subscriptions,
                 self._listener,
                 orderly=self._orderly,
+                asyncio_loop=asyncio_loop,
             )
             running.start()
             self._running = running
@@ -141,6 +150,13 @@ class PushConsumer:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._start, asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.shutdown)
 
     def run(self) -> None:
         """Start unless started, block until SIGINT or SIGTERM, then shut down. Main thread only."""
