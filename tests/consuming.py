@@ -114,10 +114,11 @@ def make(
 ) -> PushConsumer:
     """A consumer that begins at the first message, not started."""
     options.setdefault("consume_from_where", "CONSUME_FROM_FIRST_OFFSET")
+    orderly = bool(options.pop("orderly", False))
     consumer = PushConsumer(group, namesrv_addr=namesrv_addr, **options)
     for topic, expression in ({topics: "*"} if isinstance(topics, str) else topics).items():
         consumer.subscribe(topic, expression)
-    consumer.register_listener(listener)
+    consumer.register_listener(listener, orderly=orderly)
     return consumer
 
 
@@ -140,6 +141,16 @@ def consuming(
         yield consumer
     finally:
         consumer.shutdown()
+
+
+@contextlib.contextmanager
+def releasing(*events: threading.Event) -> Iterator[None]:
+    """Let blocked listeners go when the test fails, or its consumer would wait for them."""
+    try:
+        yield
+    finally:
+        for event in events:
+            event.set()
 
 
 def owned(consumer: PushConsumer, topic: str) -> set[int]:
