@@ -118,6 +118,18 @@ def test_offset_set_against_a_set() -> None:
             found.add(offset)
 
 
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (5, 9), (65_530, 65_536), (65_536, 200_003)])
+def test_offset_set_keeps_a_run_when_a_gap_comes(start: int, end: int) -> None:
+    offsets = OffsetSet()
+    assert all(offsets.add(offset) for offset in range(start, end))
+    assert not offsets.add(start)
+    assert offsets.add(end + 10)
+    known = {start, end - 1, (start + end) // 2, end + 10}
+    assert not any(offsets.add(offset) for offset in known)
+    assert offsets.add(end)
+    assert start == 0 or offsets.add(start - 1)
+
+
 def message(offset: int, body: bytes = b"ab") -> MessageExt:
     return cast(MessageExt, SimpleNamespace(queue_offset=offset, body=body))
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.errors import RocketMQError
 
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _CALL_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 

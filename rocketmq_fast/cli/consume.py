@@ -113,26 +113,28 @@ class Printer:
 
     def concurrent(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
         """The concurrent listener."""
-        self._take(context.message_queue, messages)
+        taken = self._tally.add(context.message_queue, messages)
+        if not self._quiet or taken < len(messages) or self._tally.is_full:
+            self._finish(context.message_queue, messages, taken)
         return ConsumeStatus.CONSUME_SUCCESS
 
     def orderly(self, messages: list[MessageExt], context: OrderlyContext) -> OrderlyStatus:
         """The orderly listener."""
-        self._take(context.message_queue, messages)
+        taken = self._tally.add(context.message_queue, messages)
+        self._finish(context.message_queue, messages, taken)
         return OrderlyStatus.SUCCESS
 
-    def _take(self, queue: MessageQueue, messages: list[MessageExt]) -> None:
-        taken = 0 if self.broken else self._tally.add(queue, messages)
-        if not self._quiet and taken:
+    def _finish(self, queue: MessageQueue, messages: list[MessageExt], taken: int) -> None:
+        """Print what was taken; wait for the end when there is no more to be done."""
+        if not self._quiet:
             try:
                 for message in messages[:taken]:
                     self._output.line(self._shown(queue, message))
             except OSError as error:
                 self.broken = error
-                taken = 0
-        if taken < len(messages):
+        if self.broken is not None or taken < len(messages):
             self.stopped.wait()
-        elif self._tally.full.is_set():
+        elif self._tally.is_full:
             self.stopping.wait()
             time.sleep(_STOPPING_SECONDS)
 

@@ -36,6 +36,9 @@ _BATCH_BYTES = 1 << 20
 _BATCH = 100
 _IN_FLIGHT = 8
 _TICK_SECONDS = 0.05
+# Long: a busy machine must make the demonstration slow, not wrong (a send that timed out is sent
+# again, and may be stored twice).
+_TIMEOUT_MILLIS = 60_000
 # Without a message for so long, what is missing will not come any more.
 _PATIENCE_SECONDS = 60.0
 # A duplicate of the last messages would come within this time.
@@ -170,7 +173,13 @@ def _produce(namesrv_addr: str, options: argparse.Namespace, output: Output) -> 
 
     bodies = generated_bodies(options.count, options.size)
     size = checksum = 0
-    producer = Producer("demo-producer", namesrv_addr=namesrv_addr, max_in_flight=_IN_FLIGHT)
+    producer = Producer(
+        "demo-producer",
+        namesrv_addr=namesrv_addr,
+        max_in_flight=_IN_FLIGHT,
+        send_msg_timeout=_TIMEOUT_MILLIS,
+        mq_client_api_timeout=_TIMEOUT_MILLIS,
+    )
     with output.progress("producing", options.count) as progress:
         with producer:
             start = time.perf_counter()
@@ -203,6 +212,7 @@ def _consume(namesrv_addr: str, count: int, output: Output) -> Step:
         _GROUP,
         namesrv_addr=namesrv_addr,
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        mq_client_api_timeout=_TIMEOUT_MILLIS,
     )
     consumer.subscribe(_TOPIC)
     consumer.register_listener(listener)

@@ -26,6 +26,9 @@ _BATCH_BYTES = 1 << 20
 # Requests under way at a time: enough to keep a broker busy, too few to make it refuse.
 _IN_FLIGHT = 8
 _NUMBER_DIGITS = 12
+# Longer than a program's default: nobody waits for a single message here, and one that was sent
+# again after a timeout may be stored twice.
+_SEND_MILLIS = 15_000
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -134,7 +137,12 @@ def run(options: argparse.Namespace, output: Output) -> int:
     bodies, total, batch = _bodies(options)
     tags = itertools.cycle(options.tags or [None])
     sent = _Sent()
-    producer = Producer(_GROUP, namesrv_addr=arguments.namesrv(options), max_in_flight=_IN_FLIGHT)
+    producer = Producer(
+        _GROUP,
+        namesrv_addr=arguments.namesrv(options),
+        max_in_flight=_IN_FLIGHT,
+        send_msg_timeout=_SEND_MILLIS,
+    )
     index = 0
     start = time.perf_counter()
     with stop_on_signals() as stop, output.progress(f"to {options.topic}", total) as progress:
