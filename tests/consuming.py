@@ -102,7 +102,9 @@ def bodies(count: int, mark: str = "m", size: int = 0) -> list[bytes]:
 
 def assert_once(recorder: Recorder, expected: list[bytes]) -> None:
     """Everything came exactly once."""
-    assert Counter(recorder.bodies) == Counter(expected)
+    got, wanted = Counter(recorder.bodies), Counter(expected)
+    assert not wanted - got, f"missing: {dict(wanted - got)}"
+    assert not got - wanted, f"too many: {dict(got - wanted)}"
 
 
 def make(

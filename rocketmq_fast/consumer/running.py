@@ -485,6 +485,7 @@ class RunningConsumer:
                 self.group,
                 timeout,
             )
+            self.settle_progress()
         names = [queue.message_queue for queue in queues]
         if hurry:
             self.store.persist(names)
