@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # The broker keeps a lock for 60 s after its last renewal; half of that is relied on.
 LOCK_LIFE_SECONDS = 30.0
+_NEVER = -1e9
 
 
 class FlowListener(Protocol):
@@ -45,10 +46,10 @@ class AssignedQueue(QueueState):
         self.created = time.monotonic()
         self.last_pull = self.created
         self.last_consume = self.created
-        self.last_illegal = -1e9
+        self.last_illegal = _NEVER
         self.min_offset = -1  # of the broker, from the last answer, as max_offset
         self.max_offset = -1
-        self.locked_at = -1e9  # orderly: when the broker last confirmed our lock
+        self.locked_at = _NEVER  # orderly: when the broker last confirmed our lock
         self.busy = False  # orderly: a worker is on it
         self.releasing = False  # orderly: to be given up when the worker is done
         self.waiting_for_room = False
@@ -62,6 +63,10 @@ class AssignedQueue(QueueState):
     def locked(self) -> bool:
         """Orderly: whether the lock was confirmed lately enough to be relied on."""
         return time.monotonic() - self.locked_at < LOCK_LIFE_SECONDS
+
+    def distrust_lock(self) -> None:
+        """Orderly: consume no more before the broker has confirmed the lock."""
+        self.locked_at = _NEVER
 
     def hold(self, offset: int) -> None:
         """Keep the commit at or below this offset: a message there could not be decoded."""

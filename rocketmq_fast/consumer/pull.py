@@ -21,6 +21,8 @@ from rocketmq_fast.consumer.subscription import Subscription
 from rocketmq_fast.errors import (
     BrokerError,
     BrokerNotFound,
+    ConnectError,
+    ConnectionClosed,
     HeaderError,
     RemotingError,
     RocketMQError,
@@ -92,6 +94,9 @@ class PullOwner(Protocol):
 
     def on_unknown_subscription(self) -> None:
         """A broker does not know the subscription: it missed a heartbeat, or lost its memory."""
+
+    def on_disconnected(self, queue: AssignedQueue) -> None:
+        """The connection to the queue's broker ended during a pull."""
 
     @property
     def pulling(self) -> bool:
@@ -252,6 +257,8 @@ class Puller:
             self.errors += 1
             if isinstance(error, (SubscriptionNotExist, SubscriptionNotLatest)):
                 self._owner.on_unknown_subscription()
+            elif isinstance(error, (ConnectionClosed, ConnectError)):
+                self._owner.on_disconnected(queue)
             if not isinstance(error, RocketMQError):
                 logger.exception("answer to a pull of %s", queue.message_queue)
             elif not queue.message_queue.topic.startswith(RETRY_PREFIX):

@@ -191,6 +191,9 @@ class RunningPull:
         """Repeat the heartbeat soon. Event loop."""
         self.instance.heartbeat_soon()
 
+    def on_disconnected(self, queue: AssignedQueue) -> None:
+        """Nothing is held at a broker that could be lost with the connection."""
+
     def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
         """Apply on_illegal_offset. Event loop."""
         owned = cast(PullQueue, queue)

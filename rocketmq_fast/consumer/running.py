@@ -123,6 +123,7 @@ class RunningConsumer:
         self._assigned = threading.Condition()
         self._announced: dict[str, Subscription] = {}
         self._ended = threading.Event()
+        self._house_wanted = threading.Event()
         self._house_keeper = threading.Thread(
             target=self._keep_house, name=f"rocketmq-house-{group}", daemon=True
         )
@@ -315,6 +316,16 @@ class RunningConsumer:
         """Repeat the heartbeat soon. Event loop."""
         self.instance.heartbeat_soon()
 
+    def on_disconnected(self, queue: AssignedQueue) -> None:
+        """A broker that is gone may have forgotten our locks, and give them to another member."""
+        if self.order is None:
+            return
+        broker = queue.message_queue.broker_name
+        for assigned in self.assignment.queues():
+            if assigned.message_queue.broker_name == broker:
+                assigned.distrust_lock()
+        self._house_wanted.set()
+
     def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
         """Go on at the offset that the broker named, at once. Event loop.
 
@@ -432,14 +443,23 @@ class RunningConsumer:
             period = min(self.options.consume_timeout_seconds, _EXPIRY_SCAN_MAX_SECONDS)
         else:
             period = RENEW_SECONDS
-        while not self._ended.wait(period):
+        wait = period
+        while True:
+            self._house_wanted.wait(wait)
+            self._house_wanted.clear()
+            if self._ended.is_set():
+                return
+            wait = period
             try:
                 if self.broadcasting:
                     continue  # nobody reads what would be given back
                 if isinstance(service, ConsumeConcurrentlyService):
                     service.give_back_expired(self.assignment.queues())
                 elif self.order is not None:
-                    self.order.locks.renew(self.assignment.queues())
+                    queues = self.assignment.queues()
+                    self.order.locks.renew(queues)
+                    if any(not queue.locked and not queue.dropped for queue in queues):
+                        wait = min(period, _LOCK_AGAIN_SECONDS)
             except Exception:
                 logger.exception("periodic work of group %s failed", self.group)
 
@@ -476,6 +496,7 @@ class RunningConsumer:
         self.pulling = False
         self._stopped = True
         self._ended.set()
+        self._house_wanted.set()
         queues = self.assignment.close()
         if timeout is None:
             timeout = self.options.await_termination_millis_when_shutdown / 1000
