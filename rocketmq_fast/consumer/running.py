@@ -121,6 +121,7 @@ class RunningConsumer:
             self._make_service(listener, asyncio_loop) if self.order is None else self.order.service
         )
         self._assigned = threading.Condition()
+        self._announcing = threading.Lock()
         self._announced: dict[str, Subscription] = {}
         self._ended = threading.Event()
         self._house_wanted = threading.Event()
@@ -170,11 +171,13 @@ class RunningConsumer:
     def announce(self) -> None:
         """Tell the brokers the subscriptions, then pull by them.
 
-        In this order: a broker refuses a pull that is newer than what it was told (code 25).
+        In this order: a broker refuses a pull that is newer than what it was told (code 25). One
+        thread at a time: the last to finish must be the one with the latest table.
         """
-        table = self._subscriptions.table()
-        self.instance.heartbeat()
-        self._announced = table
+        with self._announcing:
+            table = self._subscriptions.table()
+            self.instance.heartbeat()
+            self._announced = table
 
     def consumer_data(self) -> ConsumerData:
         """Part of the heartbeat."""
