@@ -25,6 +25,7 @@ import rocketmq_fast as rmq
 from rocketmq_fast.cli.entry import _parser
 from rocketmq_fast.client.options import ClientOptions
 from rocketmq_fast.consumer.options import PushConsumerOptions
+from rocketmq_fast.consumer.pull_options import PullConsumerOptions
 from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.embedded.config import BrokerConfig
 from rocketmq_fast.producer.options import ProducerOptions
@@ -170,7 +171,11 @@ def default_text(value: object) -> str:
 
 @pytest.mark.parametrize(
     ("page", "kind", "without"),
-    [("consumer.md", PushConsumerOptions, None), ("producer.md", ProducerOptions, ClientOptions)],
+    [
+        ("consumer.md", PushConsumerOptions, None),
+        ("pull-consumer.md", PullConsumerOptions, ClientOptions),
+        ("producer.md", ProducerOptions, ClientOptions),
+    ],
 )
 def test_option_tables(page: str, kind: Any, without: Any) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

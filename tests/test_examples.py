@@ -19,6 +19,7 @@ EXAMPLES = ROOT / "examples"
 # Example: test function below.
 COVERED = {
     "arrow.py": "test_arrow",
+    "asyncio_consumer.py": "test_asyncio_consumer",
     "batch_listener.py": "test_batch_listener",
     "consumer.py": "test_consumer",
     "decode_pull_body.py": "test_decode_pull_body",
@@ -26,6 +27,7 @@ COVERED = {
     "ordered_producer.py": "test_ordered_producer",
     "producer.py": "test_producer",
     "producer_async.py": "test_producer_async",
+    "pull.py": "test_pull",
     "retry.py": "test_retry",
     "spark_read.py": "test_spark_read",
     "tags.py": "test_tags",
@@ -108,6 +110,24 @@ def test_retry(cluster: Cluster) -> None:
     said = until(script("retry.py"), expected, environment(cluster.namesrv_addr))
     assert "attempt 4" not in said
     assert cluster.message_count("%DLQ%example_retry") == 1
+
+
+def test_asyncio_consumer(cluster: Cluster) -> None:
+    fill(cluster, "one", "two")
+    expected = ["done one", "done two"]
+    said = until(script("asyncio_consumer.py"), expected, environment(cluster.namesrv_addr))
+    assert said.endswith("stopped\n")
+    assert sum(max(0, cluster.committed("example_async", "TopicTest", n)) for n in range(4)) == 2
+
+
+def test_pull(cluster: Cluster) -> None:
+    fill(cluster, "one", "two", "three", "four", "five")
+    said = finish(script("pull.py"), environment(cluster.namesrv_addr))
+    assert {line.split()[-1] for line in said.splitlines()[:-1]} == {
+        "one", "two", "three", "four", "five",
+    }  # fmt: skip
+    assert said.endswith("lag 0\n")
+    assert sum(max(0, cluster.committed("example_pull", "TopicTest", n)) for n in range(4)) == 5
 
 
 def test_embedded_test() -> None:
