@@ -42,6 +42,7 @@ PAUSED_SECONDS = 1.0
 # A queue whose offset the broker keeps calling illegal is asked again at this pace.
 ILLEGAL_AGAIN_SECONDS = 1.0
 _MIB = 1 << 20
+_MAX_OFFSET = 2**63 - 1
 _FLOW_LOG_SECONDS = 30.0
 
 
@@ -279,6 +280,10 @@ class Puller:
             raise HeaderError(
                 f"answer to a pull of {queue.message_queue}: field {error} is missing or no integer"
             ) from None
+        if not 0 <= next_offset <= _MAX_OFFSET:
+            raise HeaderError(
+                f"answer to a pull of {queue.message_queue}: nextBeginOffset {next_offset} is no offset"
+            )
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._owner.on_illegal_offset(queue, next_offset)
             return
