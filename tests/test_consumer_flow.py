@@ -13,7 +13,6 @@ from tests.brokers import TestBroker
 from tests.consuming import SUCCESS, Recorder, assert_once, bodies, consuming, releasing
 from tests.waiting import wait_for
 
-
 SPAN = (0, *range(40, 240))
 
 

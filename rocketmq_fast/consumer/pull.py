@@ -282,7 +282,7 @@ class Puller:
             ) from None
         if not 0 <= next_offset <= _MAX_OFFSET:
             raise HeaderError(
-                f"answer to a pull of {queue.message_queue}: nextBeginOffset {next_offset} is no offset"
+                f"answer to a pull of {queue.message_queue}: no offset is {next_offset}"
             )
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._owner.on_illegal_offset(queue, next_offset)
