@@ -15,6 +15,7 @@ from rocketmq_fast.consumer.lite_pull import (
     POLL_MESSAGES,
     PullConsumer,
     commit_offsets,
+    find_brokers,
     in_columns,
     messages_of,
     poll_limit,
@@ -221,6 +222,8 @@ class AsyncPullConsumer:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(complete, error)
 
+        if offsets:
+            await asyncio.to_thread(find_brokers, running, offsets)
         running.store.commit(commit_offsets(running, offsets), done)
         await future
 

@@ -275,6 +275,7 @@ class PullConsumer:
         Raises RocketMQError when an offset was not stored.
         """
         running = self.running
+        find_brokers(running, offsets or ())
         running.store.commit_now(commit_offsets(running, offsets))
 
     def committed(self, queue: MessageQueue) -> int | None:
@@ -372,6 +373,12 @@ def in_columns(builder: ArrowBuilder, pieces: list[Piece]) -> ArrowBatch:
             first, last = batch[start].queue_offset, batch[stop - 1].queue_offset
             builder.append(batch, None, first, last + 1)
     return builder.finish()
+
+
+def find_brokers(running: RunningPull, queues: Iterable[MessageQueue]) -> None:
+    """Have the routes of queues that need not be assigned. Blocks; raises RocketMQError."""
+    for queue in queues:
+        running.instance.master_of(queue)
 
 
 def commit_offsets(

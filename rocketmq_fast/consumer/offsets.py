@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast.client.instance import ClientInstance
-from rocketmq_fast.errors import BrokerError, BrokerNotFound, RocketMQError
+from rocketmq_fast.errors import BrokerError, ClientStateError, RocketMQError
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
+
+OffsetAnswer = Callable[[MessageQueue, int, RemotingCommand | Exception], object]
 
 
 class OffsetStore(Protocol):
@@ -55,6 +56,7 @@ class RemoteOffsetStore:
         self._lock = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
         self._confirmed: dict[MessageQueue, int] = {}
+        self._begun: set[tuple[str, str]] = set()  # (broker, topic) that has an offset of ours
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Note progress in memory."""
@@ -96,15 +98,51 @@ class RemoteOffsetStore:
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Send what changed; what fails is sent again the next time."""
-        for queue, offset in self._changed(queues):
-            try:
-                address, _ = self._instance.broker_address(queue.broker_name)
-            except BrokerNotFound as error:
-                logger.warning("offset of %s was not stored: %s", queue, error)
-                continue
+        self._send(self._changed(queues), self._on_answer)
+
+    def _send(self, offsets: Iterable[tuple[MessageQueue, int]], on_answer: OffsetAnswer) -> None:
+        """Send offsets; each answer or error goes to `on_answer`.
+
+        A 4.9 broker that gets the first offsets of a group and topic at once may keep only some:
+        each request makes the table when it finds none. So the very first goes alone.
+        """
+        parts: dict[tuple[str, str], list[tuple[MessageQueue, int]]] = {}
+        for queue, offset in offsets:
+            parts.setdefault((queue.broker_name, queue.topic), []).append((queue, offset))
+        for part, items in parts.items():
+            if part in self._begun:
+                for item in items:
+                    self._send_one(item, on_answer, ())
+            else:
+                self._send_one(items[0], on_answer, items[1:])
+
+    def _send_one(
+        self,
+        item: tuple[MessageQueue, int],
+        on_answer: OffsetAnswer,
+        after: Sequence[tuple[MessageQueue, int]],
+    ) -> None:
+        queue, offset = item
+
+        def answered(answer: RemotingCommand | Exception) -> None:
+            if not isinstance(answer, Exception) and answer.code == ResponseCode.SUCCESS:
+                self._begun.add((queue.broker_name, queue.topic))
+            on_answer(queue, offset, answer)
+            for other, value in after:
+                # What is current now: by this time a newer one may be there, or another owner.
+                current = self.in_memory(other)
+                if current is None:
+                    on_answer(other, value, ClientStateError(f"{other} was given up"))
+                else:
+                    self._send_one((other, current), on_answer, ())
+
+        try:
+            address, _ = self._instance.broker_address(queue.broker_name)
             self._instance.brokers.commit_offset_async(
-                address, self._group, queue, offset, partial(self._on_answer, queue, offset)
+                address, self._group, queue, offset, answered
             )
+        except RocketMQError as error:
+            answered(error)
 
     def _on_answer(
         self, queue: MessageQueue, offset: int, answer: RemotingCommand | Exception

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast.client.broker_calls import OFFSET_TIMEOUT
-from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.consumer.offsets import RemoteOffsetStore
-from rocketmq_fast.errors import BrokerError, RequestTimeout, RocketMQError
+from rocketmq_fast.errors import BrokerError, RequestTimeout
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.codes import ResponseCode
 
@@ -36,7 +34,10 @@ class PullOffsetStore(RemoteOffsetStore):
 
         It is called on the event loop's thread, or on this one when nothing could be sent.
         """
-        _Commit(self, done, len(offsets)).send(self._instance, self._group, offsets)
+        if not offsets:
+            done(None)
+            return
+        self._send(offsets.items(), _Commit(self, done, len(offsets)).on_answer)
 
     def commit_now(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Send offsets and wait. Raises RocketMQError when one was not stored."""
@@ -73,24 +74,10 @@ class _Commit:
         self._error: Exception | None = None
         self._lock = threading.Lock()
 
-    def send(
-        self, instance: ClientInstance, group: str, offsets: Mapping[MessageQueue, int]
-    ) -> None:
-        """Send one request a queue."""
-        if not offsets:
-            self._done(None)
-        for queue, offset in offsets.items():
-            try:
-                address, _ = instance.broker_address(queue.broker_name)
-                instance.brokers.commit_offset_async(
-                    address, group, queue, offset, partial(self._on_answer, queue, offset)
-                )
-            except RocketMQError as error:
-                self._on_answer(queue, offset, error)
-
-    def _on_answer(
+    def on_answer(
         self, queue: MessageQueue, offset: int, answer: RemotingCommand | Exception
     ) -> None:
+        """Note one answer; the last one ends the commit."""
         error: Exception | None = None
         if isinstance(answer, Exception):
             error = answer
