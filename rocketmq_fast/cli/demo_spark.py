@@ -123,13 +123,23 @@ def _aggregate(session: SparkSession, namesrv_addr: str, topic: str) -> tuple[in
         .option("columns", _COLUMNS)
         .load()
     )
-    row: Any = table.agg(
-        functions.count("*"),
-        functions.count_distinct("brokerName", "queueId", "queueOffset"),
-        functions.sum(functions.length("body")),
-        functions.sum(functions.crc32("body")),
+    # Distinct offsets as bitmaps, a bit per offset: exact, and only the bitmaps are shuffled.
+    offset = functions.col("queueOffset")
+    parts = table.groupBy(
+        "brokerName", "queueId", functions.bitmap_bucket_number(offset).alias("bucket")
+    ).agg(
+        functions.count("*").alias("messages"),
+        functions.bitmap_construct_agg(functions.bitmap_bit_position(offset)).alias("bitmap"),
+        functions.sum(functions.length("body")).alias("bytes"),
+        functions.sum(functions.crc32("body")).alias("checksum"),
+    )
+    row: Any = parts.agg(
+        functions.sum("messages"),
+        functions.sum(functions.bitmap_count("bitmap")),
+        functions.sum("bytes"),
+        functions.sum("checksum"),
     ).first()
-    return int(row[0]), int(row[1]), int(row[2] or 0), int(row[3] or 0)
+    return int(row[0] or 0), int(row[1] or 0), int(row[2] or 0), int(row[3] or 0)
 
 
 def _watched(session: SparkSession, action: Any, progress: Progress) -> tuple[int, int, int, int]:
