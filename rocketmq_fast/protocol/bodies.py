@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,27 +25,37 @@ def _object(data: bytes | str, what: str) -> dict[Any, Any]:
     return value
 
 
-def _text(table: Mapping[Any, Any], name: str, what: str) -> str:
-    value = table.get(name)
+def _get(table: object, name: str, what: str, default: object = None) -> Any:
+    if not isinstance(table, Mapping):
+        raise BodyError(f"{what}: a {type(table).__name__} where an object with {name!r} belongs")
+    return table.get(name, default)
+
+
+def _text(table: object, name: str, what: str) -> str:
+    value = _get(table, name, what)
     if not isinstance(value, str):
         raise BodyError(f"{what}: field {name!r} is {value!r}, not text")
     return value
 
 
-def _int(table: Mapping[Any, Any], name: str, what: str, default: int | None = None) -> int:
-    value = table.get(name, default)
+def _int(table: object, name: str, what: str, default: int | None = None) -> int:
+    return _integer(_get(table, name, what, default), f"{what}: field {name!r}")
+
+
+def _integer(given: object, what: str) -> int:
+    value = given
     if isinstance(value, str):
         try:
             value = int(value)
         except ValueError:
             value = None
     if not isinstance(value, int) or isinstance(value, bool):
-        raise BodyError(f"{what}: field {name!r} is {table.get(name)!r}, not an integer")
+        raise BodyError(f"{what} is {reprlib.repr(given)}, not an integer")
     return value
 
 
-def _list(table: Mapping[Any, Any], name: str, what: str) -> list[Any]:
-    value = table.get(name)
+def _list(table: object, name: str, what: str) -> list[Any]:
+    value = _get(table, name, what)
     if value is None:
         return []
     if not isinstance(value, list):
@@ -52,8 +63,8 @@ def _list(table: Mapping[Any, Any], name: str, what: str) -> list[Any]:
     return value
 
 
-def _map(table: Mapping[Any, Any], name: str, what: str) -> dict[Any, Any]:
-    value = table.get(name)
+def _map(table: object, name: str, what: str) -> dict[Any, Any]:
+    value = _get(table, name, what)
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -221,11 +232,16 @@ class ClusterInfo:
         table = _object(body, what)
         brokers = {}
         for name, item in _map(table, "brokerAddrTable", what).items():
-            addresses = {int(k): str(v) for k, v in _map(item, "brokerAddrs", what).items()}
-            brokers[str(name)] = BrokerData(str(item.get("cluster", "")), str(name), addresses)
+            addresses = {
+                _integer(key, f"{what}: broker id"): str(address)
+                for key, address in _map(item, "brokerAddrs", what).items()
+            }
+            cluster = str(_get(item, "cluster", what, ""))
+            brokers[str(name)] = BrokerData(cluster, str(name), addresses)
+        tables = _map(table, "clusterAddrTable", what)
         clusters = {
-            str(name): tuple(str(broker) for broker in members)
-            for name, members in _map(table, "clusterAddrTable", what).items()
+            str(name): tuple(str(broker) for broker in _list(tables, name, what))
+            for name in tables
         }
         return cls(brokers, clusters)
 
@@ -260,11 +276,12 @@ class SubscriptionData:
     def from_json(cls, table: Mapping[Any, Any]) -> SubscriptionData:
         """Decode. Raises BodyError."""
         what = "subscription"
+        codes = _list(table, "codeSet", what)
         return cls(
             _text(table, "topic", what),
             str(table.get("subString", "*")),
             frozenset(str(tag) for tag in _list(table, "tagsSet", what)),
-            frozenset(int(code) for code in _list(table, "codeSet", what)),
+            frozenset(_integer(code, f"{what}: tag code") for code in codes),
             _int(table, "subVersion", what, 0),
             str(table.get("expressionType") or "TAG"),
         )

@@ -162,10 +162,12 @@ def loads(data: bytes | str) -> Any:
     Raises BodyError with the position of what is wrong.
     """
     text = data if isinstance(data, str) else bytes(data).decode("utf-8", "replace")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        reader = _Reader(text)  # not standard JSON: the dialect, or an error with its place
+    if "\\ud" not in text and "\\uD" not in text:  # lone surrogates would get through
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass  # not standard JSON: the dialect, or an error with its place
+    reader = _Reader(text)
     value = reader.value(0)
     if reader.peek():
         raise reader.fail("the end")
