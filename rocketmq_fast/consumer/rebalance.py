@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 PULL_IDLE_SECONDS = 120.0
 # How soon a queue is tried again whose start offset could not be read.
 _AGAIN_SECONDS = 1.0
+# How late, at most, a round is repeated in which a broker could not be asked.
+_AGAIN_MOST = 20.0
 _MIB = 1 << 20
 
 
@@ -151,6 +153,7 @@ class Assignment:
         self._lock = threading.Lock()
         self._table: dict[MessageQueue, AssignedQueue] = {}
         self._closed = False
+        self._failures = 0
 
     def queues(self) -> list[AssignedQueue]:
         """All owned queues."""
@@ -166,7 +169,7 @@ class Assignment:
     def rebalance(self, topics: Iterable[str]) -> None:
         """One round over all subscribed topics."""
         wanted = set(topics)
-        changed = False
+        changed = failed = False
         for topic in sorted(wanted):
             try:
                 changed |= self._rebalance_topic(topic)
@@ -175,6 +178,12 @@ class Assignment:
                     logger.warning("rebalance of %s: %s", self._group, error)
             except RocketMQError as error:
                 logger.warning("rebalance of %s for topic %s: %s", self._group, topic, error)
+                failed = True
+        if failed:
+            self._instance.rejoin_later(min(_AGAIN_SECONDS * 2**self._failures, _AGAIN_MOST))
+            self._failures = min(self._failures + 1, 10)
+        else:
+            self._failures = 0
         unwanted = [q for q in self.queues() if q.message_queue.topic not in wanted]
         # At once: a store that writes a file would otherwise write it for each of them.
         self._store.persist_now([assigned.message_queue for assigned in unwanted])

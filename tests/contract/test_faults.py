@@ -9,6 +9,7 @@ import pytest
 
 from rocketmq_fast import ConsumeStatus, MessageExt, RocketMQError
 from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.errors import NoNameServer
 from rocketmq_fast.protocol.codes import RequestCode
 from tests.brokers import TestBroker
@@ -205,6 +206,8 @@ def test_broker_that_comes_later(broker: TestBroker, proxied: ProxiedCluster) ->
     proxied.broker.refuse()
     topic, group = broker.topic(2), broker.group()
     broker.send(topic, bodies(10), queues=[0, 1])
+    if not isinstance(broker.cluster, Cluster):
+        broker.cluster.create_group(group)
     recorder = Recorder()
     with consuming(
         proxied.namesrv_addr,
@@ -212,9 +215,12 @@ def test_broker_that_comes_later(broker: TestBroker, proxied: ProxiedCluster) ->
         topic,
         recorder,
         assigned=False,
-        heartbeat_broker_interval=500,
+        heartbeat_broker_interval=600_000,
+        poll_name_server_interval=600_000,
     ) as consumer:
-        assert not consumer.wait_assigned(0.5)
+        # Longer than what the start itself repeats.
+        assert not consumer.wait_assigned(2.5)
         proxied.broker.listen()
-        recorder.wait(10, 40)
+        # Within seconds, not at the next heartbeat.
+        recorder.wait(10, 15)
     assert_once(recorder, bodies(10))
