@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from rocketmq_fast._core import RemotingCommand
+from rocketmq_fast.client.broker_calls import OFFSET_TIMEOUT
 from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.errors import BrokerError, ClientStateError, RocketMQError
 from rocketmq_fast.model import MessageQueue
@@ -47,7 +50,8 @@ class OffsetStore(Protocol):
 class RemoteOffsetStore:
     """Offsets of a clustering group, stored at each queue's master broker.
 
-    Only values that changed since the broker last confirmed one are sent.
+    Only values that changed since the broker last confirmed one are sent, and of each queue one at
+    a time: a broker's threads may carry out two that are under way in either order.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -56,6 +60,8 @@ class RemoteOffsetStore:
         self._lock = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
         self._confirmed: dict[MessageQueue, int] = {}
+        self._flying: Counter[MessageQueue] = Counter()  # sent and not answered yet
+        self._landed = threading.Condition(self._lock)
         self._begun: set[tuple[str, str]] = set()  # (broker, topic) that has an offset of ours
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
@@ -98,7 +104,20 @@ class RemoteOffsetStore:
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Send what changed; what fails is sent again the next time."""
-        self._send(self._changed(queues), self._on_answer)
+        changed = self._changed(queues)
+        with self._lock:
+            free = [item for item in changed if not self._flying[item[0]]]
+        self._send(free, self._on_answer)
+
+    def _is_free(self, queue: MessageQueue) -> bool:
+        return not self._flying[queue]
+
+    def _land(self, queue: MessageQueue) -> None:
+        with self._landed:
+            self._flying[queue] -= 1
+            if self._flying[queue] <= 0:
+                del self._flying[queue]
+            self._landed.notify_all()
 
     def _send(self, offsets: Iterable[tuple[MessageQueue, int]], on_answer: OffsetAnswer) -> None:
         """Send offsets; each answer or error goes to `on_answer`.
@@ -128,6 +147,7 @@ class RemoteOffsetStore:
             if not isinstance(answer, Exception) and answer.code == ResponseCode.SUCCESS:
                 self._begun.add((queue.broker_name, queue.topic))
             on_answer(queue, offset, answer)
+            self._land(queue)
             for other, value in after:
                 # What is current now: by this time a newer one may be there, or another owner.
                 current = self.in_memory(other)
@@ -136,6 +156,8 @@ class RemoteOffsetStore:
                 else:
                     self._send_one((other, current), on_answer, ())
 
+        with self._lock:
+            self._flying[queue] += 1
         try:
             address, _ = self._instance.broker_address(queue.broker_name)
             self._instance.brokers.commit_offset_async(
@@ -164,16 +186,28 @@ class RemoteOffsetStore:
 
     def persist_now(self, queues: Iterable[MessageQueue]) -> None:
         """Store what changed, one queue after another, waiting for each answer."""
-        for queue, offset in self._changed(queues):
+        for queue, _ in self._changed(queues):
+            with self._landed:
+                self._landed.wait_for(partial(self._is_free, queue), OFFSET_TIMEOUT)
+                offset = self._offsets.get(queue)
+                if offset is None or self._confirmed.get(queue) == offset:
+                    continue
+                self._flying[queue] += 1
             try:
-                address = self._instance.master_of(queue)
-                self._instance.brokers.commit_offset(address, self._group, queue, offset)
-            except RocketMQError as error:
-                logger.warning("offset %d of %s was not stored: %s", offset, queue, error)
-                continue
-            with self._lock:
-                if queue in self._offsets:
-                    self._confirmed[queue] = offset
+                self._persist_one(queue, offset)
+            finally:
+                self._land(queue)
+
+    def _persist_one(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            address = self._instance.master_of(queue)
+            self._instance.brokers.commit_offset(address, self._group, queue, offset)
+        except RocketMQError as error:
+            logger.warning("offset %d of %s was not stored: %s", offset, queue, error)
+            return
+        with self._lock:
+            if queue in self._offsets:
+                self._confirmed[queue] = offset
 
     def remove(self, queue: MessageQueue) -> None:
         """Forget the queue."""
