@@ -237,7 +237,8 @@ def test_message_that_never_succeeds_is_dead_and_the_queue_goes_on(broker: TestB
     letter = dead.seen[0]
     assert letter.properties["RETRY_TOPIC"] == topic
     assert (letter.tags, letter.properties["mine"]) == ("TagA", "x")
-    assert letter.properties.get("DELAY", "0") == "0"  # else 4.9.4 would have kept it back
+    # 4.9.4 would have kept it back by a level; 5.3.3 writes -1 by itself.
+    assert int(letter.properties.get("DELAY", "0")) <= 0
 
 
 def test_of_a_batch_only_the_exceeded_message_is_dead(broker: TestBroker) -> None:
