@@ -49,7 +49,7 @@ from rocketmq_fast.protocol.codes import (
 from rocketmq_fast.protocol.names import AUTO_CREATE_TOPIC, INNER_PRODUCER_GROUP, RETRY_PREFIX
 from rocketmq_fast.remoting.client import RemotingClient
 from rocketmq_fast.remoting.connection import Connection
-from rocketmq_fast.remoting.loop import EventLoop, Timer
+from rocketmq_fast.remoting.loop import EventLoop
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class ClientInstance:
         )
         self._heartbeat_wanted = False
         self._announced = False  # a heartbeat was sent
-        self._rejoin: Timer | None = None
+        self._rejoin_due = False
         self._stopping = False
         self._started = False
         self._lock = threading.Lock()
@@ -399,15 +399,21 @@ class ClientInstance:
         self._heartbeat_wanted = True
         self._rebalance_wanted.set()
 
-    def rejoin_later(self, delay: float) -> None:
-        """Have a heartbeat and a round of rebalancing after `delay` seconds; the last call counts.
+    def rejoin_later(self, delay: float) -> bool:
+        """Have a heartbeat and a round of rebalancing after `delay` seconds, unless one is due.
 
-        For members that found a broker away: when it is back it does not know them. Rebalance
-        thread.
+        For members that found a broker away: when it is back it does not know them. Returns
+        whether this call set the time. Rebalance thread.
         """
-        if self._rejoin is not None:
-            self._rejoin.cancel()
-        self._rejoin = self.loop.call_later(delay, self.heartbeat_soon)
+        if self._rejoin_due:
+            return False
+        self._rejoin_due = True
+        self.loop.call_later(delay, self._rejoin)
+        return True
+
+    def _rejoin(self) -> None:
+        self._rejoin_due = False
+        self.heartbeat_soon()
 
     def broker_version(self, address: str) -> int:
         """Version ordinal from the last heartbeat, 0 when unknown."""

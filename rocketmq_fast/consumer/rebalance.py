@@ -180,8 +180,9 @@ class Assignment:
                 logger.warning("rebalance of %s for topic %s: %s", self._group, topic, error)
                 failed = True
         if failed:
-            self._instance.rejoin_later(min(_AGAIN_SECONDS * 2**self._failures, _AGAIN_MOST))
-            self._failures = min(self._failures + 1, 10)
+            delay = min(_AGAIN_SECONDS * 2**self._failures, _AGAIN_MOST)
+            if self._instance.rejoin_later(delay):
+                self._failures = min(self._failures + 1, 10)
         else:
             self._failures = 0
         unwanted = [q for q in self.queues() if q.message_queue.topic not in wanted]
