@@ -31,30 +31,28 @@ _LIBRARIES = ("numpy", "lz4", "zstandard", "pyarrow")
 
 def rate(work: Work, seconds: float) -> float:
     """Units a second over ``seconds`` of timed work; what ``prepare`` takes is not counted."""
+    clock = time.perf_counter
+    spent = 0.0
+    units = 0
+    calls = 1
     with quiet_collector():
         step = work.prepare()
-        spent = 0.0
-        units = 0
-        clock = time.perf_counter
-        calls = 1
         until = clock() + _PATIENCE * seconds
-        while spent < seconds and (work.repeatable or not units or clock() < until):
-            if work.repeatable:
-                began = clock()
-                for _ in range(calls):
-                    step()
-                took = clock() - began
-                units += calls * work.units
-                # So many calls between two looks at the clock that the looks cost nothing.
-                if took < 0.001:
-                    calls *= 2
-            else:
-                began = clock()
+        while True:
+            began = clock()
+            for _ in range(calls):
                 step()
-                took = clock() - began
-                units += work.units
-                step = work.prepare()
+            took = clock() - began
+            units += calls * work.units
             spent += took
+            if spent >= seconds or (not work.repeatable and clock() >= until):
+                break
+            # What prepare returned once is always used: it may have moved on for it.
+            if not work.repeatable:
+                step = work.prepare()
+            elif took < 0.001:
+                # So many calls between two looks at the clock that the looks cost nothing.
+                calls *= 2
     return units / spent
 
 

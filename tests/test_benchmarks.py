@@ -114,6 +114,13 @@ def test_the_process_queue_keeps_what_it_holds(implementation: str) -> None:
         piece.prepare()()
 
 
+@pytest.mark.parametrize("implementation", [NATIVE, PYTHON])
+def test_rounds_of_work_that_goes_on_follow_each_other(implementation: str) -> None:
+    piece = work.process_queue(implementation, 128, batches=6)
+    for _ in range(3):
+        assert measure.rate(piece, 0.001) > 0
+
+
 def test_rates_count_units() -> None:
     calls: list[int] = []
     piece = work.Work("path", NATIVE, 0, "things/s", 5, lambda: partial(calls.append, 1))
