@@ -509,6 +509,28 @@ def test_nothing_is_consumed_or_committed_while_somebody_else_has_the_lock(
     assert broker.committed(group, topic) == {0: 10}
 
 
+def test_lock_is_confirmed_again_after_a_lost_connection(
+    broker: TestBroker, proxied: ProxiedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What restarted may have given the lock away: not at the next renewal, but at once."""
+    monkeypatch.setattr("rocketmq_fast.consumer.running.RENEW_SECONDS", 3600.0)
+    topic, group = broker.topic(1), broker.group()
+    broker.send(topic, bodies(5))
+    log = OrderLog()
+    with consuming(
+        proxied.namesrv_addr, group, topic, log.listener(), orderly=True, **SOON
+    ) as consumer:
+        wait_for(lambda: broker.committed(group, topic) == {0: 5}, "the first messages")
+        steal(broker, consumer.stats()["client_id"], group, topic)
+        proxied.broker.cut()
+        wait_for(lambda: not owned(consumer, topic), "the loss to be seen")
+        broker.send(topic, bodies(5, "n"))
+        give_back(broker, group, topic)
+        wait_for(lambda: log.count() == 10, lambda: f"the rest; {log.calls}")
+    assert not disorder(log.calls, {0: 10})
+    assert broker.committed(group, topic) == {0: 10}
+
+
 def test_lock_that_is_not_confirmed_runs_out(
     embedded_broker: TestBroker, embedded_proxied: ProxiedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
