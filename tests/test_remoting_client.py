@@ -1,0 +1,344 @@
+"""Requests over the event loop: every one gets its own answer, or one error that says why."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rocketmq_fast import ClientStateError, RemotingCommand, encode_frame
+from rocketmq_fast._core import FrameSplitter
+from rocketmq_fast.errors import (
+    ConfigError,
+    ConnectError,
+    ConnectionClosed,
+    RemotingError,
+    RequestTimeout,
+)
+from rocketmq_fast.remoting.client import RemotingClient, parse_address
+from rocketmq_fast.remoting.loop import EventLoop
+from rocketmq_fast.remoting.server import Peer, RemotingServer
+from tests.waiting import wait_for
+
+Handler = Callable[[Peer, RemotingCommand], None]
+
+
+class Server:
+    """A server whose answers a test writes."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.loop = EventLoop("test-server")
+        self.loop.start()
+        self.seen: list[RemotingCommand] = []
+        self.left = 0
+        self.handler: Handler = echo
+        self.server = RemotingServer(self.loop, self._handle, on_disconnect=self._on_left)
+        self.server.listen("127.0.0.1", port)
+        self.server.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def _handle(self, peer: Peer, command: RemotingCommand) -> None:
+        self.seen.append(command)
+        self.handler(peer, command)
+
+    def _on_left(self, _: Peer) -> None:
+        self.left += 1
+
+    def close(self) -> None:
+        self.loop.call_soon(self.server.close)
+        self.loop.stop()
+
+
+def answer(command: RemotingCommand, **fields: str) -> RemotingCommand:
+    return RemotingCommand(0, fields, body=command.body, opaque=command.opaque, flag=1)
+
+
+def echo(peer: Peer, command: RemotingCommand) -> None:
+    if not command.is_oneway:
+        peer.send(answer(command, **command.ext_fields))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def requests() -> list[RemotingCommand]:
+    """What a server asked the client."""
+    return []
+
+
+@pytest.fixture
+def client(requests: list[RemotingCommand]) -> Iterator[RemotingClient]:
+    loop = EventLoop("test-client")
+    loop.start()
+    made = RemotingClient(loop, lambda _, command: requests.append(command), connect_timeout=2.0)
+    yield made
+    made.close()
+    loop.stop()
+
+
+def ask(client: RemotingClient, address: str, text: str, timeout: float = 10.0) -> str:
+    command = RemotingCommand(1, {"text": text}, text.encode())
+    got = client.invoke(address, command, timeout)
+    assert got.body.decode() == got.ext_fields["text"]
+    return got.ext_fields["text"]
+
+
+def test_many_threads_get_their_own_answers(server: Server, client: RemotingClient) -> None:
+    held: list[tuple[Peer, RemotingCommand]] = []
+
+    def backwards(peer: Peer, command: RemotingCommand) -> None:
+        held.append((peer, command))
+        if len(held) == 8:
+            for one, kept in reversed(held):
+                echo(one, kept)
+            held.clear()
+
+    server.handler = backwards
+    wrong: list[str] = []
+
+    def run(number: int) -> None:
+        for turn in range(50):
+            text = f"{number}-{turn}"
+            if ask(client, server.address, text) != text:
+                wrong.append(text)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+    assert not wrong
+    assert len(server.seen) == 400
+    assert len({command.opaque for command in server.seen}) == 400
+
+
+def test_late_double_and_unknown_answers_are_ignored(
+    server: Server, client: RemotingClient
+) -> None:
+    late: list[tuple[Peer, RemotingCommand]] = []
+
+    def handler(peer: Peer, command: RemotingCommand) -> None:
+        if command.ext_fields["text"] == "late":
+            late.append((peer, command))
+            return
+        for other, kept in late:
+            echo(other, kept)  # long after its caller gave up
+        peer.send(RemotingCommand(0, {"text": "?"}, opaque=2**31 - 5, flag=1))
+        echo(peer, command)
+        echo(peer, command)
+
+    server.handler = handler
+    with pytest.raises(RequestTimeout, match=server.address):
+        ask(client, server.address, "late", 0.3)
+    for number in range(5):
+        assert ask(client, server.address, f"n{number}") == f"n{number}"
+
+
+def test_silent_server_is_left_and_asked_anew(server: Server, client: RemotingClient) -> None:
+    assert ask(client, server.address, "before") == "before"
+    server.handler = lambda *_: None
+    with pytest.raises(RequestTimeout) as caught:
+        ask(client, server.address, "x", 0.3)
+    assert caught.value.address == server.address
+    assert isinstance(caught.value, TimeoutError)
+    # Nothing came since the request: the connection is not trusted any more.
+    wait_for(lambda: server.left == 1, "the connection to end")
+    server.handler = echo
+    assert ask(client, server.address, "again") == "again"
+
+
+def test_requests_in_flight_fail_when_the_connection_ends(
+    server: Server, client: RemotingClient
+) -> None:
+    def hang_up(peer: Peer, command: RemotingCommand) -> None:
+        if len(server.seen) == 3:
+            peer.connection.close("by the test")
+
+    server.handler = hang_up
+    errors: list[RemotingCommand | Exception] = []
+    done = threading.Event()
+
+    def take(result: RemotingCommand | Exception) -> None:
+        errors.append(result)
+        if len(errors) == 3:
+            done.set()
+
+    for _ in range(3):
+        client.invoke_async(server.address, RemotingCommand(1), 10.0, take)
+    assert done.wait(10.0)
+    assert all(isinstance(error, ConnectionClosed) for error in errors)
+    server.handler = echo
+    assert ask(client, server.address, "again") == "again"
+
+
+def test_nobody_listens(client: RemotingClient) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    with pytest.raises(ConnectError, match=address) as caught:
+        ask(client, address, "x")
+    assert caught.value.retriable
+    with pytest.raises(RemotingError):
+        ask(client, "no-such-host.invalid:1", "x")
+
+
+def test_connection_comes_back_when_the_server_does(client: RemotingClient) -> None:
+    first = Server()
+    assert ask(client, first.address, "one") == "one"
+    port, address = first.server.port, first.address
+    first.close()
+    wait_for(lambda: fails(client, address), "an error")
+    second = Server(port)
+    try:
+        wait_for(lambda: not fails(client, address), "an answer")
+    finally:
+        second.close()
+
+
+def fails(client: RemotingClient, address: str) -> bool:
+    try:
+        ask(client, address, "x", 1.0)
+    except RemotingError:
+        return True
+    return False
+
+
+def test_frames_in_every_fragmentation(client: RemotingClient) -> None:
+    """Two answers cut at every byte, and one byte at a time, are the same two answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        pieces: list[Callable[[bytes], list[bytes]]] = [
+            lambda data: [data[i : i + 1] for i in range(len(data))]
+        ]
+        size = len(encode_frame(RemotingCommand(0, {"n": "1"}, b"body", opaque=1, flag=1)))
+        for place in range(0, size, 3):
+            pieces.append(lambda data, place=place: [data[:place], data[place:]])
+        got: list[RemotingCommand | Exception] = []
+        done = threading.Semaphore(0)
+
+        def take(result: RemotingCommand | Exception) -> None:
+            got.append(result)
+            done.release()
+
+        client.invoke_async(address, RemotingCommand(7), 20.0, take)
+        client.invoke_async(address, RemotingCommand(7), 20.0, take)
+        sock, _ = listener.accept()
+        with sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for cut in pieces:
+                opaques = read_opaques(sock, 2)
+                frames = b"".join(
+                    encode_frame(
+                        RemotingCommand(0, {"n": str(opaque)}, b"body", opaque=opaque, flag=1)
+                    )
+                    for opaque in opaques
+                )
+                for piece in cut(frames):
+                    sock.sendall(piece)
+                for _ in range(2):
+                    assert done.acquire(timeout=10.0)
+                for result in got[-2:]:
+                    assert isinstance(result, RemotingCommand)
+                    assert result.ext_fields["n"] == str(result.opaque)
+                    assert result.body == b"body"
+                client.invoke_async(address, RemotingCommand(7), 20.0, take)
+                client.invoke_async(address, RemotingCommand(7), 20.0, take)
+    assert len(got) >= 2 * len(pieces)
+
+
+def read_opaques(sock: socket.socket, count: int) -> list[int]:
+    splitter = FrameSplitter()
+    commands: list[RemotingCommand] = []
+    while len(commands) < count:
+        commands += splitter.feed(sock.recv(65536))
+    return [command.opaque for command in commands]
+
+
+def test_server_may_ask_too(
+    server: Server, client: RemotingClient, requests: list[RemotingCommand]
+) -> None:
+    def handler(peer: Peer, command: RemotingCommand) -> None:
+        # The same opaque as the client's own request: a request is never taken for an answer.
+        peer.send(RemotingCommand(40, {"consumerGroup": "g"}, opaque=command.opaque, flag=2))
+        echo(peer, command)
+
+    server.handler = handler
+    assert ask(client, server.address, "x") == "x"
+    wait_for(lambda: len(requests) == 1, "the server's request")
+    assert (requests[0].code, requests[0].is_oneway) == (40, True)
+
+
+def test_oneway_gets_no_answer(server: Server, client: RemotingClient) -> None:
+    client.invoke_oneway(server.address, RemotingCommand(5, {"text": "x"}))
+    assert ask(client, server.address, "after") == "after"
+    assert [command.code for command in server.seen] == [5, 1]
+    assert server.seen[0].is_oneway
+
+
+def test_large_bodies_both_ways(server: Server, client: RemotingClient) -> None:
+    body = bytes(range(256)) * 40_000  # 10 MB: more than any socket buffer takes at once
+    command = RemotingCommand(1, {"text": "x"}, body)
+    assert client.invoke(server.address, command, 30.0).body == body
+
+
+def test_closed_client_refuses_and_fails_what_waits(server: Server, client: RemotingClient) -> None:
+    server.handler = lambda *_: None
+    errors: list[RemotingCommand | Exception] = []
+    done = threading.Event()
+
+    def take(result: RemotingCommand | Exception) -> None:
+        errors.append(result)
+        done.set()
+
+    client.invoke_async(server.address, RemotingCommand(1), 30.0, take)
+    wait_for(lambda: server.seen, "the request")
+    client.close()
+    assert done.wait(10.0)
+    assert isinstance(errors[0], ConnectionClosed)
+    with pytest.raises((ClientStateError, ConnectionClosed)):
+        client.invoke("127.0.0.1:9", RemotingCommand(1), 1.0)
+
+
+def test_blocking_call_on_the_loop_is_refused(server: Server, client: RemotingClient) -> None:
+    errors: list[Exception] = []
+    done = threading.Event()
+
+    def on_answer(_: RemotingCommand | Exception) -> None:
+        try:
+            client.invoke(server.address, RemotingCommand(1), 1.0)
+        except ClientStateError as error:
+            errors.append(error)
+        done.set()
+
+    client.invoke_async(server.address, RemotingCommand(1), 5.0, on_answer)
+    assert done.wait(10.0)
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("127.0.0.1:9876", ("127.0.0.1", 9876)),
+        (" host.name:1 ", ("host.name", 1)),
+        ("[::1]:65535", ("::1", 65535)),
+    ],
+)
+def test_addresses(text: str, parsed: tuple[str, int]) -> None:
+    assert parse_address(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:0", "host:65536", "host:-1"])
+def test_wrong_addresses(text: str) -> None:
+    with pytest.raises(ConfigError, match="host:port"):
+        parse_address(text)
