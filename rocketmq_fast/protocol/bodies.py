@@ -19,7 +19,11 @@ _MAX_QUEUES = 1 << 20
 
 
 def _object(data: bytes | str, what: str) -> dict[Any, Any]:
-    value = fastjson.loads(data)
+    try:
+        value = fastjson.loads(data)
+    except BodyError as error:
+        place = error.position
+        raise BodyError(f"{what}: {error} at character {place}", place) from None
     if not isinstance(value, dict):
         raise BodyError(f"{what} is a {type(value).__name__}, not an object")
     return value
