@@ -78,15 +78,24 @@ class _Bar:
 
     def __init__(self, label: str, total: int | None) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            ProgressColumn,
+            SpinnerColumn,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
         from rich.progress import Progress as RichProgress
 
-        columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
+        columns: list[ProgressColumn] = [TextColumn("{task.description}")]
+        columns += [SpinnerColumn()] if total is None else [BarColumn(), TaskProgressColumn()]
         self._rich = RichProgress(
             *columns,
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
             console=Console(stderr=True),
+            refresh_per_second=4,
             transient=True,
         )
         self._task = self._rich.add_task(label, total=total, note="")
