@@ -134,7 +134,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
                 read = demo_spark.read(cluster.namesrv_addr, _TOPIC, progress)
             output.say(
                 f"{_line('Spark', _step_of(read))} (Spark {read.version}, "
-                f"{number(read.start_seconds)} s to start it)"
+                f"first query of a JVM that took {number(read.start_seconds)} s to start)"
             )
         else:
             output.say(f"Spark:    left out: {skipped}")

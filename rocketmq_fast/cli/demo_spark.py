@@ -163,7 +163,7 @@ def _watched(session: SparkSession, action: Any, progress: Progress) -> tuple[in
             for stage in tracker.getActiveStageIds()
             if (info := tracker.getStageInfo(stage)) is not None
         ]
-        progress.update(0, ", ".join(parts))
+        progress.update(0, ", ".join(parts) or "planning")
     if errors:
         raise RocketMQError(f"Spark read failed: {_first_line(errors[0])}") from errors[0]
     return results[0]
