@@ -15,7 +15,7 @@ from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.protocol.codes import RequestCode
 from tests.apache import ApacheCluster
 from tests.brokers import TestBroker, Wire
-from tests.consuming import Recorder, bodies, consuming, owned, releasing
+from tests.consuming import Recorder, bodies, consuming, make, owned, releasing
 from tests.embedded_raw import lock_body
 from tests.member import member
 from tests.ordering import SUCCESS, SUSPEND, OrderLog, disorder, overlaps, written
@@ -324,21 +324,24 @@ def test_queue_changes_hands_only_after_the_running_call(
         if frame.code == RequestCode.LOCK_BATCH_MQ and topic.encode() in frame.command.body:
             refused.append(frame)
 
-    def answer(messages: list[MessageExt], _: OrderlyContext) -> object:
+    entered: set[int] = set()
+
+    def answer(messages: list[MessageExt], context: OrderlyContext) -> object:
+        entered.add(context.message_queue.queue_id)
         go.wait(60)
         return SUCCESS
 
     log = OrderLog()
+    second = make(proxied.namesrv_addr, group, topic, log.listener("B"), orderly=True)
     with (
         consuming(
             broker.namesrv_addr, group, topic, log.listener("A", answer), orderly=True
         ) as first,
-        consuming(
-            proxied.namesrv_addr, group, topic, log.listener("B"), orderly=True, assigned=False
-        ) as second,
         releasing(go),
     ):
+        wait_for(lambda: entered == {0, 1}, "a call for each queue")
         proxied.broker.on_request = on_request
+        second.start()
         wait_for(lambda: len(refused) >= 2, "two tries of the new member for the lock")
         assert not owned(second, topic)
         assert not log.calls
@@ -346,6 +349,7 @@ def test_queue_changes_hands_only_after_the_running_call(
         wait_for(lambda: len(owned(second, topic)) == 1, "the queue's new owner")
         wait_for(lambda: len(owned(first, topic)) == 1, "the queue's old owner")
         wait_for(lambda: log.count() == 20, "all messages")
+        second.shutdown()
     assert not overlaps(log.calls)
     assert not disorder(log.calls, {0: 10, 1: 10})
 
