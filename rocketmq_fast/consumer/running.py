@@ -515,10 +515,11 @@ class RunningConsumer:
             self.store.persist(names)
         else:
             self.store.persist_now(names)
-        self.instance.unregister_consumer(self.group, wait=not hurry)
+        self.assignment.clear()  # from here on nothing more is noted
         if self.order is not None:
+            # Before the others hear that this member left, and ask for its locks.
             self.order.locks.unlock(names)
-        self.assignment.clear()
+        self.instance.unregister_consumer(self.group, wait=not hurry)
         if self._house_keeper is not threading.current_thread():
             self._house_keeper.join(5.0)
         self._release()
