@@ -28,6 +28,10 @@ ARROW_TEXT = (
     "decoder with pyarrow. *In turn* goes through 128 MiB of pull bodies, so that none is found "
     "in the cache."
 )
+HOT_TEXT = (
+    "Messages or frames a second of CPU time, one thread (what Java's collector and compiler do on "
+    "other threads is not counted); ratios are medians over interleaved rounds."
+)
 JavaRun = Callable[..., dict[str, Any]]
 
 
@@ -279,7 +283,7 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     arrow_head = ["path", "body", "native", "memcpy", "Python", "/ memcpy", "/ Python", "target"]
     parts = [
-        "Messages or frames a second, one thread; ratios are medians over interleaved rounds.",
+        HOT_TEXT,
         measure.table(head, body, left=2),
         ARROW_TEXT,
         measure.table(arrow_head, arrow, left=2),

@@ -30,8 +30,12 @@ _LIBRARIES = ("numpy", "lz4", "zstandard", "pyarrow")
 
 
 def rate(work: Work, seconds: float) -> float:
-    """Units a second over ``seconds`` of timed work; what ``prepare`` takes is not counted."""
-    clock = time.perf_counter
+    """Units a second over ``seconds`` of timed work; what ``prepare`` takes is not counted.
+
+    Time is the CPU time of this thread, as in the Java programs: other load on the machine slows
+    neither side of a comparison then.
+    """
+    clock = time.thread_time
     spent = 0.0
     units = 0
     calls = 1
@@ -188,7 +192,8 @@ def describe(result: dict[str, Any]) -> str:
     java = result["versions"]["java"] or "no Java"
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; Python "
-        f"{result['versions']['python']}; {java}; {result['date']}; `{result['command']}`"
+        f"{result['versions']['python']}; {java}; {result['date']}, load average "
+        f"{machine['load_before']} before; `{result['command']}`"
     )
 
 
