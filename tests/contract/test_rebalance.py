@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from rocketmq_fast import PushConsumer
+from rocketmq_fast import PushConsumer, RemotingCommand
+from rocketmq_fast.protocol import fastjson
+from rocketmq_fast.protocol.codes import RequestCode
 from tests.apache import java
 from tests.brokers import TestBroker
 from tests.consuming import Recorder, bodies, consuming, make, owned
@@ -150,7 +152,7 @@ def java_member(broker: TestBroker, topic: str, group: str, count: int) -> Itera
 
     def run() -> None:
         try:
-            result.update(java.consume(broker.namesrv_addr, topic, group, count, timeout=60.0))
+            result.update(java.consume(broker.namesrv_addr, topic, group, count, timeout=120.0))
         except java.JavaError as error:
             result["error"] = str(error)
 
@@ -159,8 +161,21 @@ def java_member(broker: TestBroker, topic: str, group: str, count: int) -> Itera
     try:
         yield result
     finally:
-        thread.join(120.0)
+        thread.join(180.0)
     assert "error" not in result, result["error"]
+
+
+def queues_of(broker: TestBroker, group: str, client_id: str, topic: str) -> set[int]:
+    """Queue ids that a member holds, as it says itself when the broker asks it."""
+    fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
+    answer = broker.wire.invoke(
+        broker.broker_addr, RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    )
+    if answer.code != 0:
+        return set()
+    table = fastjson.loads(answer.body).get("mqTable") or {}
+    held = [fastjson.queue_of_key(key) for key in table]
+    return {queue.queue_id for queue in held if queue.topic == topic}
 
 
 @pytest.mark.parametrize("first", ["python", "java"])
@@ -174,14 +189,21 @@ def test_java_and_python_share_a_group(broker: TestBroker, first: str) -> None:
             wait_split([ours], topic, 4)
         with java_member(broker, topic, group, 20) as result:
             if first == "java":
-                wait_for(lambda: len(broker.members(group)) == 1, "the Java member", 40)
+                wait_for(lambda: len(broker.members(group)) == 1, "the Java member", 90)
                 ours = stack.enter_context(consuming(broker.namesrv_addr, group, topic, recorder))
-            wait_for(lambda: len(broker.members(group)) == 2, "two members", 40)
+            wait_for(lambda: len(broker.members(group)) == 2, "two members", 90)
             # Half of the queues each, as both compute it from the same lists.
             mine = wait_for(
                 lambda: part if len(part := owned(ours, topic)) == 2 else None, "two queues", 40
             )
             assert mine in ({0, 1}, {2, 3})
+            other = {0, 1, 2, 3} - mine
+            (theirs_id,) = set(broker.members(group)) - {ours.stats()["client_id"]}
+            wait_for(
+                lambda: queues_of(broker, group, theirs_id, topic) == other,
+                "the Java member to give up half of its queues",
+                90,
+            )
             broker.send(topic, bodies(40), queues=range(4))
             recorder.wait(20)
         # The Java member has what it waited for and left: its queues are ours again.
@@ -189,7 +211,6 @@ def test_java_and_python_share_a_group(broker: TestBroker, first: str) -> None:
         broker.send(topic, bodies(20, "after"), queues=range(4))
         recorder.wait(40)
     assert result["messages"] == 20
-    other = {0, 1, 2, 3} - mine
     assert result["queues"] == {f"{topic}/{broker.broker_name}/{queue}": 10 for queue in other}
     theirs = [body for index, body in enumerate(bodies(40)) if index % 4 not in mine]
     assert result["digest"] == java.body_digest(theirs)
