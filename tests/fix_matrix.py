@@ -96,8 +96,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table."""
-    matrix = terminalreporter.config.stash[_KEY]
-    if matrix.cells:
+    config = terminalreporter.config
+    matrix = config.stash[_KEY]
+    if matrix.cells and not config.option.collectonly:
         terminalreporter.section("test by broker")
         for line in matrix.lines():
             terminalreporter.write_line(line)

@@ -273,5 +273,4 @@ def test_commits_of_a_busy_consumer_are_right(broker: TestBroker, proxied: Proxi
         history.note_sent(broker.send(topic, sent, queues=range(3)), sent)
         recorder.wait(600)
     history.check()
-    assert len(history.commits) > 10
     assert broker.committed(group, topic) == {0: 200, 1: 200, 2: 200}
