@@ -32,10 +32,10 @@ _LIBRARIES = ("numpy", "lz4", "zstandard", "pyarrow")
 def rate(work: Work, seconds: float) -> float:
     """Units a second over ``seconds`` of timed work; what ``prepare`` takes is not counted.
 
-    Time is the CPU time of this thread, as in the Java programs: other load on the machine slows
+    Time is the CPU time of this process, as in the Java programs: other load on the machine slows
     neither side of a comparison then.
     """
-    clock = time.thread_time
+    clock = time.process_time
     spent = 0.0
     units = 0
     calls = 1

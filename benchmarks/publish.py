@@ -46,8 +46,8 @@ def summary(results: dict[str, dict[str, Any]]) -> str:
     rows = [
         [
             f"push consumer, {row['title']}, {row['size']} B",
-            number(row["median"][end_to_end.OURS], "msg/s"),
-            number(row["median"][end_to_end.JAVA], "msg/s"),
+            number(row["median"][end_to_end.OURS]),
+            number(row["median"][end_to_end.JAVA]),
             times(row["ratio_to_java"]),
         ]
         for row in results.get("end_to_end", {}).get("rows", ())
@@ -60,14 +60,15 @@ def summary(results: dict[str, dict[str, Any]]) -> str:
                 rows.append(
                     [
                         name,
-                        number(hot["median"]["native"], "msg/s"),
-                        number(hot["median"].get("java"), "msg/s"),
+                        number(hot["median"]["native"]),
+                        number(hot["median"].get("java")),
                         times(hot["ratio"].get("java")),
                     ]
                 )
     parts = []
     if rows:
-        parts.append(table(["", "rocketmq_fast", "Java client 4.9.4", "ratio"], rows))
+        head = ["messages a second", "rocketmq_fast", "Java client 4.9.4", "ratio"]
+        parts.append(table(head, rows))
     parts += _sentences(results)
     if not parts:
         return NOTHING

@@ -1,5 +1,5 @@
+import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
-import java.lang.management.ThreadMXBean;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.LinkedHashMap;
@@ -42,12 +42,14 @@ final class Rounds {
     }
 
     /**
-     * Units a second of the CPU time of this thread: other load on the machine slows neither side of
-     * a comparison then. The clock is looked at about once a millisecond, for that is a system call.
+     * Units a second of the CPU time of this process, the collector included: other load on the
+     * machine slows neither side of a comparison then. The clock is looked at about once a
+     * millisecond, for that is a system call.
      */
     private static double rate(Step step, double seconds) throws Exception {
-        ThreadMXBean clock = ManagementFactory.getThreadMXBean();
-        long started = clock.getCurrentThreadCpuTime();
+        OperatingSystemMXBean clock =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        long started = clock.getProcessCpuTime();
         long until = started + (long) (seconds * 1e9);
         long units = 0;
         long calls = 1;
@@ -57,7 +59,7 @@ final class Rounds {
             for (long call = 0; call < calls; call++) {
                 units += step.run();
             }
-            now = clock.getCurrentThreadCpuTime();
+            now = clock.getProcessCpuTime();
             if (now - before < 1_000_000) {
                 calls *= 2;
             }
