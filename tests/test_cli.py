@@ -25,7 +25,7 @@ from rocketmq_fast.embedded import Cluster
 from tests.require import require
 
 COMMAND = [sys.executable, "-m", "rocketmq_fast"]
-SECONDS = 120.0
+SECONDS = 400.0
 
 
 def environment(**more: str) -> dict[str, str]:
