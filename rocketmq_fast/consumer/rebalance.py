@@ -306,13 +306,26 @@ class Assignment:
         """Void the assignment, after its progress was stored: the next owner starts from there."""
         queue = assigned.message_queue
         self._listener.settle_progress()
+        storable = self._may_store(assigned)
         assigned.dropped = True
-        self._store.persist_now([queue])
+        if storable:
+            self._store.persist_now([queue])
         self._store.remove(queue)
         self._forget(assigned)
         if self._order is not None:
             self._order.unlock(queue)
         logger.info("%s is not ours any more", queue)
+
+    def _may_store(self, assigned: AssignedQueue) -> bool:
+        """Whether the queue's progress is ours to store.
+
+        Without a confirmed lock another member may be ahead of us, and would be set back.
+        """
+        return self._order is None or assigned.locked
+
+    def storable(self) -> list[MessageQueue]:
+        """The owned queues whose progress is ours to store."""
+        return [queue.message_queue for queue in self.queues() if self._may_store(queue)]
 
     def _forget(self, assigned: AssignedQueue) -> None:
         with self._lock:

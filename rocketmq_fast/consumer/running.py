@@ -219,7 +219,7 @@ class RunningConsumer:
     def persist_offsets(self) -> None:
         """Begin to store progress. Event loop."""
         self.settle_progress()
-        self.store.persist([queue.message_queue for queue in self.assignment.queues()])
+        self.store.persist(self.assignment.storable())
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at these offsets.
@@ -510,15 +510,15 @@ class RunningConsumer:
                 timeout,
             )
             self.settle_progress()
-        names = [queue.message_queue for queue in queues]
+        storable = self.assignment.storable()
         if hurry:
-            self.store.persist(names)
+            self.store.persist(storable)
         else:
-            self.store.persist_now(names)
+            self.store.persist_now(storable)
         self.assignment.clear()  # from here on nothing more is noted
         if self.order is not None:
             # Before the others hear that this member left, and ask for its locks.
-            self.order.locks.unlock(names)
+            self.order.locks.unlock(queue.message_queue for queue in queues)
         self.instance.unregister_consumer(self.group, wait=not hurry)
         if self._house_keeper is not threading.current_thread():
             self._house_keeper.join(5.0)
