@@ -11,10 +11,11 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from rocketmq_fast._core import MessageExt, RemotingCommand, decode_messages, encode_frame
+from rocketmq_fast.client.address_server import CHECK_SECONDS, AddressServer
 from rocketmq_fast.client.broker_calls import BrokerCalls
 from rocketmq_fast.client.lifecycle import in_child
 from rocketmq_fast.client.name_servers import NameServers
@@ -26,6 +27,7 @@ from rocketmq_fast.errors import (
     CodecError,
     ConfigError,
     MessageDecodeError,
+    NoNameServer,
     RemotingError,
     RocketMQError,
     TopicRouteNotFound,
@@ -112,14 +114,21 @@ class ProducerMember(Protocol):
 class ClientInstance:
     """See the module. Methods may be called from any thread; those that ask servers block."""
 
-    def __init__(self, client_id: str, options: ClientOptions) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        options: ClientOptions,
+        name_servers: Sequence[str],
+        address_server: AddressServer | None,
+    ) -> None:
         self.client_id = client_id
         self.options = options
+        self._address_server = address_server
         self.loop = EventLoop(f"rocketmq-io-{client_id}")
         self.remoting = RemotingClient(
             self.loop, self._on_request, signer=options.signer(), tls=options.tls()
         )
-        self.name_servers = NameServers(self.remoting, options.namesrv_addr)
+        self.name_servers = NameServers(self.remoting, name_servers)
         self.brokers = BrokerCalls(self.remoting, options.api_timeout)
         self.users = 0
         self._tasks = PeriodicTasks(f"rocketmq-tasks-{client_id}")
@@ -154,6 +163,8 @@ class ClientInstance:
         self._tasks.every(
             options.heartbeat_broker_interval / 1000, self._clean_and_heartbeat, first=1.0
         )
+        if self._address_server is not None:
+            self._tasks.every(CHECK_SECONDS, self._ask_address_server, first=CHECK_SECONDS)
         self._tasks.start()
         period = options.persist_consumer_offset_interval / 1000
         self.loop.call_later(min(10.0, period), self._persist_offsets)
@@ -169,6 +180,30 @@ class ClientInstance:
                 self._rebalance_thread.join(5.0)
         self.remoting.close()
         self.loop.stop()
+
+    def _ask_address_server(self) -> None:
+        server = self._address_server
+        if server is not None and server.due:
+            self._use_name_servers(server.refresh() or ())
+
+    def update_name_servers(self, addresses: Sequence[str]) -> None:
+        """Ask these from now on, and no address server any more. The connections stay."""
+        self._address_server = None
+        self._use_name_servers(addresses)
+
+    def _use_name_servers(self, addresses: Sequence[str]) -> None:
+        if self.name_servers.update(addresses):
+            self._tasks.soon(self.refresh_routes)
+
+    def uses_name_servers_of(self, options: ClientOptions) -> bool:
+        """Whether a client with these options may share this instance."""
+        wanted = set(options.namesrv_addr)
+        if wanted and wanted == set(self.name_servers.addresses):
+            return True
+        mine, theirs = self.options.address_server(), options.address_server()
+        if mine is None or theirs is None:
+            return wanted == set(self.options.namesrv_addr)
+        return mine.url == theirs.url
 
     def _persist_offsets(self) -> None:
         for consumer in list(self._consumers.values()):
@@ -551,21 +586,37 @@ def acquire_instance(
 ) -> ClientInstance:
     """The instance of a client id, made and started if need be. Pair with release_instance.
 
-    Raises ConfigError when it exists with other name servers.
+    Raises ConfigError when it exists with other name servers, NoNameServer when an address server
+    shall name them and does not.
     """
+    addresses, address_server = options.namesrv_addr, options.address_server()
+    if address_server is not None and client_id not in _instances:
+        addresses = _first_list(address_server)  # not under the lock: it takes its time
     with _instances_lock:
         instance = _instances.get(client_id)
         if instance is None:
-            instance = ClientInstance(client_id, options)
+            instance = ClientInstance(client_id, options, addresses, address_server)
             _instances[client_id] = instance
-        elif set(instance.options.namesrv_addr) != set(options.namesrv_addr):
+        elif not instance.uses_name_servers_of(options):
             raise ConfigError(
-                f"client {client_id!r} uses the name servers {instance.options.namesrv_addr}, "
+                f"client {client_id!r} uses the name servers {instance.name_servers.addresses}, "
                 f"not {options.namesrv_addr}; give another instance_name"
             )
         instance.users += 1
         instance.start()
         return instance
+
+
+def _first_list(server: AddressServer) -> tuple[str, ...]:
+    """What a client starts with. Raises NoNameServer that says what to do."""
+    try:
+        return server.fetch()
+    except NoNameServer as error:
+        raise NoNameServer(
+            "namesrv_addr is not given, nor NAMESRV_ADDR in the environment, and the address "
+            f"server does not help: {error}",
+            server.url,
+        ) from error
 
 
 def release_instance(instance: ClientInstance) -> None:

@@ -31,6 +31,21 @@ class NameServers:
         with self._lock:
             return tuple(self._addresses)
 
+    def update(self, addresses: Sequence[str]) -> bool:
+        """Take over another list, keeping the chosen server if it is still there.
+
+        Connections stay as they are. An empty list is ignored. Returns whether anything changed.
+        """
+        with self._lock:
+            if not addresses or set(addresses) == set(self._addresses):
+                return False
+            chosen = [address for address in self._addresses[:1] if address in addresses]
+            others = [address for address in addresses if address not in chosen]
+            random.shuffle(others)
+            before, self._addresses = self._addresses, [*chosen, *others]
+        logger.info("name servers are %s now, not %s", addresses, before)
+        return True
+
     def _move_back(self, address: str) -> None:
         with self._lock:
             if self._addresses and self._addresses[0] == address:

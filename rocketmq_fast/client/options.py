@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import os
 import ssl
@@ -10,9 +11,14 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Self
 
+from rocketmq_fast.client.address_server import (
+    DEFAULT_DOMAIN,
+    DEFAULT_SUBGROUP,
+    AddressServer,
+    split_addresses,
+)
 from rocketmq_fast.client.addresses import local_ip
 from rocketmq_fast.errors import ConfigError
-from rocketmq_fast.remoting.client import parse_address
 from rocketmq_fast.remoting.security import (
     Credentials,
     CredentialsProvider,
@@ -24,22 +30,15 @@ from rocketmq_fast.remoting.security import (
 def name_server_list(value: str | Iterable[str] | None) -> tuple[str, ...]:
     """Addresses of "a:1;b:2", "a:1,b:2" or a list; the environment's NAMESRV_ADDR for None.
 
-    Raises ConfigError.
+    Empty when there are none: then an address server is asked. Raises ConfigError.
     """
     if value is None:
         value = os.environ.get("NAMESRV_ADDR", "")
-    items = value.replace(",", ";").split(";") if isinstance(value, str) else list(value)
-    addresses = []
-    for item in items:
-        address = item.strip()
-        if not address:
-            continue
-        parse_address(address)
-        if address not in addresses:
-            addresses.append(address)
+        return split_addresses(value)
+    addresses = split_addresses(value if isinstance(value, str) else ";".join(value))
     if not addresses:
-        raise ConfigError("namesrv_addr is not set, and neither is the environment's NAMESRV_ADDR")
-    return tuple(addresses)
+        raise ConfigError("namesrv_addr is empty; None stands for the environment's NAMESRV_ADDR")
+    return addresses
 
 
 def milliseconds(name: str, value: object) -> int:
@@ -75,7 +74,12 @@ def reject_unknown(what: str, given: Mapping[str, Any], known: Iterable[str]) ->
 class ClientOptions:
     """What producers, consumers and admins share. Times are milliseconds.
 
-    namesrv_addr: "host:port;host:port", a list, or None for the environment's NAMESRV_ADDR.
+    namesrv_addr: "host:port;host:port", a list, or None for the environment's NAMESRV_ADDR. Where
+        neither is given, the address server is asked for the list at start and then every 120 s.
+    namesrv_domain: "host" (port 8080) or "host:port" of the address server, by default the
+        environment's ROCKETMQ_NAMESRV_DOMAIN, else Java's jmenv.tbsite.net.
+    namesrv_domain_subgroup: the last part of the path there, /rocketmq/nsaddr by default; or the
+        environment's ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP.
     client_ip: the address part of the client id; found out when None.
     instance_name: "DEFAULT" becomes unique per client, any other name is shared by all clients that
         give it: they use one client instance with one connection per broker.
@@ -87,6 +91,8 @@ class ClientOptions:
     """
 
     namesrv_addr: Any = None
+    namesrv_domain: str | None = None
+    namesrv_domain_subgroup: str | None = None
     client_ip: str | None = None
     instance_name: str = "DEFAULT"
     unit_name: str | None = None
@@ -119,6 +125,14 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "namesrv_addr", name_server_list(self.namesrv_addr))
+        for name, default in (
+            ("namesrv_domain", DEFAULT_DOMAIN),
+            ("namesrv_domain_subgroup", DEFAULT_SUBGROUP),
+        ):
+            if getattr(self, name) is None:
+                value = os.environ.get(f"ROCKETMQ_{name.upper()}") or default
+                object.__setattr__(self, name, value)
+        self.address_server()  # a wrong domain is told now
         if self.client_ip is None:
             object.__setattr__(self, "client_ip", local_ip())
         for name in (
@@ -170,6 +184,22 @@ class ClientOptions:
         """ip@instance[@unit]."""
         unit = f"@{self.unit_name}" if self.unit_name else ""
         return f"{self.client_ip}@{instance_name}{unit}"
+
+    def with_name_servers(self, namesrv_addr: str | Iterable[str]) -> Self:
+        """The same with other name servers. Raises ConfigError."""
+        changed = copy.copy(self)
+        object.__setattr__(changed, "namesrv_addr", name_server_list(namesrv_addr))
+        return changed
+
+    def address_server(self) -> AddressServer | None:
+        """What names the name servers; None where they are given. Raises ConfigError."""
+        if self.namesrv_addr:
+            return None
+        return AddressServer(
+            self.namesrv_domain or DEFAULT_DOMAIN,
+            self.namesrv_domain_subgroup or DEFAULT_SUBGROUP,
+            self.unit_name,
+        )
 
     @property
     def api_timeout(self) -> float:

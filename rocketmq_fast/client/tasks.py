@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +34,10 @@ class PeriodicTasks:
             heapq.heappush(self._due, entry)
             self._condition.notify()
 
+    def soon(self, task: Callable[[], object]) -> None:
+        """Run `task` once, after what is running."""
+        self.every(math.inf, task, first=0.0)
+
     def stop(self, timeout: float = 5.0) -> None:
         """End after the task that is running."""
         with self._condition:
@@ -52,9 +57,10 @@ class PeriodicTasks:
                     self._condition.wait(wait)
                     continue
                 when, _, period, task = heapq.heappop(self._due)
-                # A task that was late is not made up for.
-                again = max(when + period, time.monotonic())
-                heapq.heappush(self._due, (again, next(self._sequence), period, task))
+                if period != math.inf:
+                    # A task that was late is not made up for.
+                    again = max(when + period, time.monotonic())
+                    heapq.heappush(self._due, (again, next(self._sequence), period, task))
                 return task
         return None
 

@@ -70,6 +70,7 @@ def _queue_info(queue: AssignedQueue, commit_offset: int | None) -> dict[str, An
 def running_info_body(
     *,
     options: ClientOptions,
+    name_servers: Iterable[str],
     group: str,
     orderly: bool,
     started_at: float,
@@ -88,7 +89,7 @@ def running_info_body(
     }
     properties |= {
         "consumerGroup": group,
-        "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in options.namesrv_addr),
+        "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in name_servers),
         "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY" if active else "CONSUME_PASSIVELY",
         "PROP_CLIENT_VERSION": "V4_9_4",
         "PROP_CONSUMEORDERLY": "true" if orderly else "false",

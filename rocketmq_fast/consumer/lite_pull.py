@@ -55,6 +55,18 @@ class PullConsumer:
         """The consumer group."""
         return self._group
 
+    def update_name_server_address(self, namesrv_addr: str | Iterable[str]) -> None:
+        """Use other name servers from now on: "host:port;host:port", or a list.
+
+        Connections and queues stay. Holds for all clients of the same instance_name. Raises
+        ConfigError.
+        """
+        with self._lock:
+            self._options = self._options.with_name_servers(namesrv_addr)
+            running = self._running
+        if running is not None:
+            running.instance.update_name_servers(self._options.namesrv_addr)
+
     def start(self) -> None:
         """Connect, and join the group if topics are subscribed.
 

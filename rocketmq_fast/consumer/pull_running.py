@@ -154,6 +154,7 @@ class RunningPull:
         """Body of answer 307."""
         return running_info_body(
             options=self.options,
+            name_servers=self.instance.name_servers.addresses,
             group=self.group,
             orderly=False,
             started_at=self.started_at,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import threading
+from collections.abc import Iterable
 from typing import Any, Self
 
 from rocketmq_fast._core import MessageExt
@@ -84,6 +85,18 @@ class PushConsumer:
                 raise ClientStateError("the listener cannot change while the consumer runs")
             self._listener = listener
             self._orderly = orderly
+
+    def update_name_server_address(self, namesrv_addr: str | Iterable[str]) -> None:
+        """Use other name servers from now on: "host:port;host:port", or a list.
+
+        Connections and queues stay. Holds for all clients of the same instance_name. Raises
+        ConfigError.
+        """
+        with self._lock:
+            self._options = self._options.with_name_servers(namesrv_addr)
+            running = self._running
+        if running is not None:
+            running.instance.update_name_servers(self._options.namesrv_addr)
 
     # ----------------------------------------------------------------------------- lifecycle
 

@@ -256,6 +256,7 @@ class RunningConsumer:
         queues = self.assignment.queues()
         return running_info_body(
             options=self.options,
+            name_servers=self.instance.name_servers.addresses,
             group=self.group,
             orderly=self.order is not None,
             started_at=self.started_at,

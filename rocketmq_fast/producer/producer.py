@@ -102,6 +102,18 @@ class Producer:
         self.shutdown()
 
     def _started(self) -> _Running:
+    def update_name_server_address(self, namesrv_addr: str | Iterable[str]) -> None:
+        """Use other name servers from now on: "host:port;host:port", or a list.
+
+        Connections and queues stay. Holds for all clients of the same instance_name. Raises
+        ConfigError.
+        """
+        with self._lock:
+            self._options = self._options.with_name_servers(namesrv_addr)
+            running = self._running
+        if running is not None:
+            running.instance.update_name_servers(self._options.namesrv_addr)
+
         running = self._running
         if running is None:
             raise ClientStateError(f"producer of group {self._group!r} is not started")

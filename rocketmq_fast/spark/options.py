@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -150,12 +149,12 @@ class _Parser:
         return self._given.get(name, default).strip()
 
     def _name_servers(self) -> tuple[str, ...]:
-        value = self._given.get("namesrvAddr")
-        if value is None and not os.environ.get("NAMESRV_ADDR"):
+        servers = name_server_list(self._given.get("namesrvAddr"))
+        if not servers:
             raise ConfigError(
                 "option 'namesrvAddr' is not set, and neither is the environment's NAMESRV_ADDR"
             )
-        return name_server_list(value)
+        return servers
 
     def _topics(self) -> tuple[str, ...]:
         value = self._given.get("topic")
