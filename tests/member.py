@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -109,6 +110,7 @@ def member(
 
 def main(task: Mapping[str, Any]) -> None:
     """What the process does."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
     log = os.open(task["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     numbers = iter(range(1 << 60))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import pytest
 
 from rocketmq_fast import ConsumeStatus, MessageExt, OrderlyContext, OrderlyStatus
 from rocketmq_fast._core import RemotingCommand
+from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.protocol.codes import RequestCode
-from tests.brokers import TestBroker
+from tests.apache import ApacheCluster
+from tests.brokers import TestBroker, Wire
 from tests.consuming import Recorder, bodies, consuming, make, owned, releasing
 from tests.embedded_raw import lock_body
 from tests.member import member
 from tests.ordering import SUCCESS, SUSPEND, OrderLog, disorder, overlaps, written
 from tests.proxy import Frame, ProxiedCluster
+from tests.require import require
 from tests.waiting import wait_for
 
 DLQ = "%DLQ%"
@@ -397,6 +401,63 @@ def test_members_of_several_processes_keep_the_order(broker: TestBroker, tmp_pat
     assert not overlaps(calls)
     assert not disorder(calls, dict.fromkeys(range(4), sent // 4))
     assert broker.committed(group, topic) == dict.fromkeys(range(4), sent // 4)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("embedded"),
+        pytest.param("4.9.4", marks=pytest.mark.apache),
+        pytest.param("5.3.3", marks=pytest.mark.apache),
+    ]
+)
+def short_locks(
+    request: pytest.FixtureRequest, embedded: Cluster, wire: Wire
+) -> Iterator[TestBroker]:
+    """Brokers that free a dead member's locks soon: at once, or after 3 s instead of 60 s."""
+    if request.param == "embedded":
+        found = TestBroker("embedded", embedded, wire)
+        found.for_test(request.node.originalname)
+        yield found
+        return
+    require("apache")
+    option = "-Drocketmq.broker.rebalance.lockMaxLiveTime=3000"
+    with ApacheCluster(request.param, jvm_options=(option,)) as cluster:
+        found = TestBroker(request.param, cluster, wire)
+        found.for_test(request.node.originalname)
+        yield found
+
+
+def test_killed_member_is_replaced_and_the_order_is_kept(
+    short_locks: TestBroker, tmp_path: Path
+) -> None:
+    broker = short_locks
+    topic, group = broker.topic(4), broker.group()
+    broker.send(topic, bodies(2000), queues=(0, 1, 2, 3))
+    options: dict[str, Any] = {"orderly": True, "persist_consumer_offset_interval": 200}
+    where = (broker.namesrv_addr, group, topic)
+    with (
+        # So slow that it is killed long before it is through: all its queues have work left.
+        member(tmp_path, "A", *where, pause=0.05, **options) as first,
+        member(tmp_path, "B", *where, pause=0.001, **options) as second,
+    ):
+        first.wait_ready()
+        second.wait_ready()
+        wait_for(lambda: len(first.lines("E")) >= 20, first.said)
+        wait_for(lambda: len(second.lines("E")) >= 20, second.said)
+        first.kill()
+        ends = dict.fromkeys(range(4), 500)
+
+        def reached() -> dict[int, int]:
+            calls = written(tmp_path, "B")
+            return {q: max((c.offsets[-1] for c in calls if c.queue == q), default=-1) + 1
+                    for q in range(4)}  # fmt: skip
+
+        wait_for(lambda: reached() == ends, lambda: f"{reached()}; {second.said()}", 40)
+        assert second.terminate() == 0, second.said()
+    calls = written(tmp_path, "AB")
+    assert not overlaps(calls)
+    assert not disorder(calls, ends, again=True)
+    assert broker.committed(group, topic) == ends
 
 
 # --------------------------------------------------------------------------- lost locks
