@@ -43,15 +43,18 @@ from rocketmq_fast.errors import (
 from rocketmq_fast.model import (
     ConsumeFromWhere,
     ConsumeStatus,
+    LocalTransactionState,
     Message,
     MessageModel,
     MessageQueue,
     OrderlyStatus,
     SendResult,
     SendStatus,
+    TransactionSendResult,
 )
 from rocketmq_fast.producer.producer import Producer
 from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
+from rocketmq_fast.producer.transaction import TransactionProducer
 
 __all__ = [
     "Admin",
@@ -67,6 +70,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeStatus",
     "LocalFileOffsetStore",
+    "LocalTransactionState",
     "MachineRoomNearby",
     "Message",
     "MessageBatch",
@@ -89,6 +93,8 @@ __all__ = [
     "SendStatus",
     "Sql",
     "TagFilter",
+    "TransactionProducer",
+    "TransactionSendResult",
     "__version__",
     "allocate_average",
     "allocate_average_by_circle",

@@ -81,6 +81,24 @@ class SendResult:
     trace_on: bool = True
 
 
+class LocalTransactionState(enum.Enum):
+    """How a local transaction ended; the names are Java's."""
+
+    COMMIT_MESSAGE = "COMMIT_MESSAGE"
+    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
+    UNKNOW = "UNKNOW"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSendResult(SendResult):
+    """Answer to a send in a transaction.
+
+    `queue_offset` is the half message's; the state is what the broker was told.
+    """
+
+    local_transaction_state: LocalTransactionState = LocalTransactionState.UNKNOW
+
+
 # Names that producers may not set as user properties (MessageConst.STRING_HASH_SET, 4.9.4).
 RESERVED_PROPERTIES = frozenset(
     """TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP
@@ -100,7 +118,7 @@ class Message:
     `keys` may be one string or several; they are joined with a blank, as Java does. `properties`
     are the user's own; names and values must not be blank nor hold the separators U+0001 and
     U+0002. `delay_time_level` 1..18 stands for the broker's delay levels (1 s to 2 h by default),
-    0 for none.
+    0 for none. `transaction_id` is set on the copy that a local transaction is given.
 
     Raises ConfigError for a reserved or unusable property.
     """
@@ -113,6 +131,7 @@ class Message:
     flag: int = 0
     delay_time_level: int = 0
     wait_store_msg_ok: bool = True
+    transaction_id: str | None = field(default=None, init=False, compare=False)
 
     def __post_init__(self) -> None:
         body = cast(object, self.body)

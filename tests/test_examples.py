@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,7 @@ COVERED = {
     "retry.py": "test_retry",
     "spark_read.py": "test_spark_read",
     "tags.py": "test_tags",
+    "transaction.py": "test_transaction",
 }
 
 
@@ -84,6 +86,16 @@ def test_ordered_producer(cluster: Cluster) -> None:
         queues.setdefault(order, set()).add(queue_id)
     assert set(queues) == {"order-1", "order-2", "order-3"}
     assert all(len(ids) == 1 for ids in queues.values())
+
+
+def test_transaction(tmp_path: Path) -> None:
+    words = script("transaction.py", str(tmp_path / "orders.db"))
+    expected = ["order-1 COMMIT_MESSAGE", "order-2 UNKNOW", "asked about order-2"]
+    with Cluster(transaction_time_out=1.0, transaction_check_interval=0.5) as cluster:
+        said = until(words, expected, environment(cluster.namesrv_addr))
+        assert cluster.message_count("TopicTest") >= 1
+    assert "asked about order-1" not in said
+    assert said.endswith("stopped\n")
 
 
 def test_batch_listener(cluster: Cluster) -> None:

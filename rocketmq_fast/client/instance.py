@@ -20,6 +20,7 @@ from rocketmq_fast.client.broker_calls import BrokerCalls
 from rocketmq_fast.client.lifecycle import in_child
 from rocketmq_fast.client.name_servers import NameServers
 from rocketmq_fast.client.options import ClientOptions
+from rocketmq_fast.client.pushed import PRODUCER_REQUESTS, PushedToProducers
 from rocketmq_fast.client.tasks import PeriodicTasks
 from rocketmq_fast.errors import (
     BrokerError,
@@ -110,6 +111,11 @@ class ProducerMember(Protocol):
     def publish_topics(self) -> Iterable[str]:
         """Topics whose routes it needs."""
 
+    def check_transaction(
+        self, address: str, message: MessageExt, fields: Mapping[str, str]
+    ) -> None:
+        """Have a transaction's state found out and sent. Event loop: must not block."""
+
 
 class ClientInstance:
     """See the module. Methods may be called from any thread; those that ask servers block."""
@@ -144,6 +150,7 @@ class ClientInstance:
         self._lock = threading.Lock()
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, ProducerMember] = {}
+        self._pushed = PushedToProducers(self._producers)
         self._routes: dict[str, TopicRouteData] = {}
         self._broker_table: dict[str, BrokerData] = {}
         self._broker_versions: dict[str, int] = {}
@@ -486,6 +493,9 @@ class ClientInstance:
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             logger.info("members of group %s changed", command.ext_fields.get("consumerGroup"))
             self.rebalance_soon()
+            return
+        if command.code in PRODUCER_REQUESTS:
+            self._pushed.serve(connection, command)
             return
         # Rare, and they ask brokers or run the listener: each on a thread of its own.
         threading.Thread(

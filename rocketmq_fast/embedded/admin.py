@@ -164,6 +164,7 @@ class AdminService:
             "flushDiskType": config.flush_disk_type,
             "longPollingEnable": str(config.long_polling_enable).lower(),
             "enablePropertyFilter": "false",
+            "useServerSideResetOffset": "true",  # reset_offset takes a queue and a number
         }
         body = "".join(f"{name}={value}\n" for name, value in rows.items())
         return answer(request, ResponseCode.SUCCESS, {"version": dump(
@@ -214,24 +215,31 @@ class AdminService:
         return answer(request)
 
     def reset_offset(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
-        """Tell the members of a group to go on at a time."""
+        """Tell the members of a group to go on at a time, or in one queue at a number (5.x)."""
         fields = request.ext_fields
         state = self._state
         topic, name = text(fields, "topic"), text(fields, "group")
         timestamp, force = int64(fields, "timestamp"), boolean(fields, "isForce")
+        only, number = int32(fields, "queueId", -1), int64(fields, "offset", -1)
         config = state.topics.get(topic)
         if config is None:
             raise Refused(ResponseCode.SYSTEM_ERROR,
                           f"[reset-offset] reset offset failed, no topic in this broker. {topic}")
         targets: list[tuple[str, str, int, Any]] = []
-        for queue_id in range(config.write_queue_nums):
+        for queue_id in [only] if only >= 0 else range(config.write_queue_nums):
             committed = state.offsets.query(name, topic, queue_id)
             if committed < 0:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR,
                     f"THe consumer group <{name}> not exist or has no offset for queue {queue_id}",
                 )
-            if timestamp == -1:
+            if only >= 0 and number >= 0:
+                last = state.store.max_offset(topic, queue_id)
+                if not state.store.min_offset(topic, queue_id) <= number <= last:
+                    raise Refused(ResponseCode.SYSTEM_ERROR,
+                                  f"Target offset {number} not in consume queue range")
+                wanted = number
+            elif timestamp == -1:
                 wanted = state.store.max_offset(topic, queue_id)
             else:
                 wanted = state.store.offset_by_time(topic, queue_id, timestamp)

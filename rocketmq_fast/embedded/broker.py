@@ -22,6 +22,7 @@ from rocketmq_fast.embedded.send import SendService
 from rocketmq_fast.embedded.state import BrokerState
 from rocketmq_fast.embedded.store import MessageStore, now_ms
 from rocketmq_fast.embedded.topics import TopicTable
+from rocketmq_fast.embedded.transactions import TransactionService
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from rocketmq_fast.remoting.server import RemotingServer, host_bytes
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from rocketmq_fast._core import RemotingCommand
     from rocketmq_fast.embedded.config import BrokerConfig
+    from rocketmq_fast.embedded.files import Snapshot
     from rocketmq_fast.remoting.loop import EventLoop
     from rocketmq_fast.remoting.server import Peer
 
@@ -114,11 +116,14 @@ class Broker:
             self.schedule = ScheduleService(
                 store, settings / "delayOffset.json", topics.__contains__
             )
+            self.transactions = TransactionService(
+                self.state, settings / "transactionOffset.json"
+            )
         except BaseException:
             store.abandon()
             raise
         topics.on_change = self.register
-        self.sends = SendService(self.state, self._when_stored)
+        self.sends = SendService(self.state, self._when_stored, self.transactions.prepare)
         self.pulls = PullService(self.state)
         self.clients = ClientService(self.state)
         self._dispatcher = Dispatcher(
@@ -130,6 +135,7 @@ class Broker:
             dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
                           self.pulls.pull),
             ReplyService(self.state, self.sends.store_now).handlers(),
+            self.transactions.handlers(),
             self.clients.handlers(),
             QueryService(self.state).handlers(),
             AdminService(self.state, self.schedule).handlers(),
@@ -146,6 +152,7 @@ class Broker:
         self.server.start()
         self.pulls.start()
         self.schedule.start(self._loop)
+        self.transactions.start()
         self._loop.call_later(self.config.flush_interval, self._flush)
         self._loop.call_later(self.config.flush_consumer_offset_interval, self._save_offsets)
         self._loop.call_later(_EXPIRY_SCAN, self._expire_clients)
@@ -211,13 +218,13 @@ class Broker:
             log.warning("the index could not be saved: %s", error)
             self._loop.call_later(self.config.flush_interval, self._flush)
             return
-        delivered = self.schedule.take_snapshot()
+        progress = self._progress()
 
         def write() -> None:
             try:
                 checkpoint.write()
-                if delivered is not None:
-                    delivered.save()
+                for snapshot in progress:
+                    snapshot.save()
             except OSError:
                 # A later sync that succeeds does not tell what this one lost.
                 log.exception("the checkpoint could not be written")
@@ -225,6 +232,11 @@ class Broker:
             self._loop.call_later(self.config.flush_interval, self._flush)
 
         self._io.submit(write)
+
+    def _progress(self) -> list[Snapshot]:
+        """What may be saved after the messages that are stored by now."""
+        snapshots = self.schedule.take_snapshot(), self.transactions.take_snapshot()
+        return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _save_offsets(self) -> None:
         if self._stopped:
@@ -266,11 +278,11 @@ class Broker:
         self._io.shutdown(wait=True)
         try:
             self.state.offsets.save()
-            delivered = self.schedule.take_snapshot()
+            progress = self._progress()
         finally:
             self.state.store.close()
-        if delivered is not None:
-            delivered.save()
+        for snapshot in progress:
+            snapshot.save()
 
     def abandon(self) -> None:
         """Release the store without saving, as if the process had been killed."""

@@ -69,6 +69,9 @@ class BrokerConfig:
     retention_interval: float = 10.0
     mapped_file_size_commit_log: int = 1 << 30
     lock_expiry_ms: int = 60_000
+    transaction_time_out: float = 6.0
+    transaction_check_interval: float = 60.0
+    transaction_check_max: int = 15
     client_expiry: float = 120.0
     max_connections: int = 10_000
 
@@ -80,6 +83,8 @@ class BrokerConfig:
                      "max_transfer_count_on_message_in_memory"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.transaction_check_interval <= 0:
+            raise ConfigError("transaction_check_interval must be over 0 s")
         if self.max_message_size > 15 << 20:
             raise ConfigError("max_message_size over 15 MiB does not fit into a frame")
 

@@ -53,15 +53,18 @@ _MIN_VERSION_MAX_RECONSUME = 121
 class SendService:
     """Serves requests 10, 310, 320 and 36.
 
-    `when_stored` gets the answer of a send whose message has to be on disk before it is given.
+    `when_stored` gets the answer of a send whose message has to be on disk before it is given,
+    `prepare` stores a message of a transaction.
     """
 
     def __init__(
         self,
         state: BrokerState,
         when_stored: Callable[[Peer, RemotingCommand, RemotingCommand], None],
+        prepare: Callable[..., Appended],
     ) -> None:
         self._state = state
+        self._prepare = prepare
         self._when_stored = when_stored
         self._marks = {
             "MSG_REGION": state.config.region_id,
@@ -137,14 +140,17 @@ class SendService:
             return self._store_batch(peer, topic, queue_id, body, properties, sys_flag, born,
                                      int32(fields, "j", 0))
         table = parse_properties(properties)
-        if table.get("TRAN_MSG", "").lower() == "true":
-            raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                          "this broker does not do transactions")
         reconsume_times = int32(fields, "j", 0)
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id = self._retry_or_dead(request, fields, topic, queue_id, reconsume_times)
-        wait = table.pop("WAIT", None)
         table["CLUSTER"] = state.config.cluster_name
+        if table.get("TRAN_MSG", "").lower() == "true":
+            stored = self._prepare(
+                topic, queue_id, body, table, sys_flag=sys_flag, flag=int32(fields, "h"),
+                born_timestamp=born, born_host=peer.host, reconsume_times=reconsume_times,
+            )  # fmt: skip
+            return queue_id, stored, table.get("WAIT") != "false"
+        wait = table.pop("WAIT", None)
         try:
             level = int(table.get("DELAY", "0"))
         except ValueError:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Self
 
+from rocketmq_fast._core import MessageExt
 from rocketmq_fast.client.instance import acquire_instance, release_instance, unique_instance_name
 from rocketmq_fast.errors import (
     ClientStateError,
@@ -55,7 +56,7 @@ class Producer:
     def __init__(self, group: str, **options: Any) -> None:
         check_group(group, DEFAULT_PRODUCER_GROUP)
         self._group = group
-        self._options = producer_options(options)
+        self._options = self._checked_options(options)
         self._packer = Packer(
             self._options.max_message_size,
             Compressor(
@@ -65,7 +66,14 @@ class Producer:
             ),
         )
         self._lock = threading.Lock()
-        self._running: _Running | None = None
+        self._running: Running | None = None
+
+    @staticmethod
+    def _checked_options(options: Mapping[str, Any]) -> ProducerOptions:
+        return producer_options(options)
+
+    def _new_running(self) -> Running:
+        return Running(self._group, self._options)
 
     @property
     def group(self) -> str:
@@ -83,7 +91,7 @@ class Producer:
         with self._lock:
             if self._running is not None:
                 raise ClientStateError(f"producer of group {self._group!r} is started already")
-            running = _Running(self._group, self._options)
+            running = self._new_running()
             running.start()
             self._running = running
 
@@ -101,7 +109,7 @@ class Producer:
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
-    def _started(self) -> _Running:
+    def _started(self) -> Running:
     def update_name_server_address(self, namesrv_addr: str | Iterable[str]) -> None:
         """Use other name servers from now on: "host:port;host:port", or a list.
 
@@ -232,7 +240,7 @@ def _checked(out: Outgoing, queue: MessageQueue | None) -> MessageQueue | None:
 
 
 def _target(
-    running: _Running,
+    running: Running,
     message: Message,
     queue: MessageQueue | None,
     selector: QueueSelector | None,
@@ -252,7 +260,7 @@ def _target(
     return chosen
 
 
-class _Running:
+class Running:
     """A started producer: everything that lives from start to shutdown."""
 
     def __init__(self, group: str, options: ProducerOptions) -> None:
@@ -272,6 +280,15 @@ class _Running:
         """Topics whose routes the instance shall keep fresh."""
         topics = self.routes.topics()
         return [*topics, self.options.create_topic_key] if self._template_found else topics
+
+    def check_transaction(
+        self, address: str, message: MessageExt, _fields: Mapping[str, str]
+    ) -> None:
+        """A broker asks how a transaction of the group ended."""
+        logger.warning(
+            "%s asks about transaction %s, but the producer of group %s has no transactions",
+            address, message.msg_id, self.group,
+        )  # fmt: skip
 
     def seconds(self, timeout: Timeout) -> float:
         """A timeout of a call."""
