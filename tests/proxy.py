@@ -84,7 +84,12 @@ class Proxy:
     """
 
     def __init__(
-        self, target: str, *, on_request: Hook | None = None, on_answer: Hook | None = None
+        self,
+        target: str,
+        *,
+        on_request: Hook | None = None,
+        on_answer: Hook | None = None,
+        port: int = 0,
     ) -> None:
         self.target = target
         self.on_request = on_request
@@ -97,7 +102,7 @@ class Proxy:
         self._gate.set()
         self._listener: socket.socket | None = None
         self._closed = False
-        self.port = 0
+        self.port = port
         self.listen()
 
     @property

@@ -69,6 +69,8 @@ class Admin:
         self._options = ClientOptions.of("Admin", options)
         self._lock = threading.Lock()
         self._instance: ClientInstance | None = None
+        if options.get("namespace") is not None:
+            raise ConfigError("Admin knows no namespace; give the whole names: 'namespace%topic'")
 
     # ----------------------------------------------------------------------------- lifecycle
 
@@ -109,7 +111,11 @@ class Admin:
         return instance
 
     def _calls(self) -> AdminCalls:
-        return AdminCalls(self._started().remoting, self._options.api_timeout)
+        return AdminCalls(
+            self._started().remoting,
+            self._options.api_timeout,
+            vip=self._options.vip_channel_enabled,
+        )
 
     # ------------------------------------------------------------------------------- cluster
 

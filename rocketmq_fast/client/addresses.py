@@ -1,4 +1,4 @@
-"""The address that a client tells others about itself."""
+"""The address that a client tells others about itself, and the other port of a broker."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ def _interface_addresses() -> Iterator[str]:
             with contextlib.suppress(OSError):
                 answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
                 yield socket.inet_ntoa(answer[20:24])
+
+
+def vip_channel(address: str) -> str:
+    """The broker's second port, which pulls do not use: two below its first."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"
 
 
 def local_ip() -> str:

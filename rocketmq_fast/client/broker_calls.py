@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rocketmq_fast._core import MessageExt, RemotingCommand, decode_messages
+from rocketmq_fast.client.addresses import vip_channel
 from rocketmq_fast.errors import BrokerError, HeaderError, MessageDecodeError
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.bodies import (
@@ -35,7 +36,7 @@ class BrokerCalls:
     All raise BrokerError for an error code and RemotingError without an answer.
     """
 
-    def __init__(self, remoting: RemotingClient, timeout: float) -> None:
+    def __init__(self, remoting: RemotingClient, timeout: float, *, vip: bool = False) -> None:
         self._remoting = remoting
         self._timeout = timeout
 
@@ -50,7 +51,7 @@ class BrokerCalls:
     def heartbeat(self, address: str, data: HeartbeatData) -> int:
         """Send a heartbeat. Returns the broker's version ordinal."""
         command = RemotingCommand(RequestCode.HEART_BEAT, body=data.to_body())
-        return self._invoke(address, command).version
+        return self._invoke_plain(address, command).version
 
     def unregister(
         self,
@@ -58,9 +59,19 @@ class BrokerCalls:
         client_id: str,
         *,
         consumer: str | None = None,
+        self._vip = vip
+
+    def _address(self, address: str) -> str:
+        """Where a request goes that Java's client sends over the VIP channel, if there is one."""
+        return vip_channel(address) if self._vip else address
         producer: str | None = None,
         wait: bool = True,
     ) -> None:
+    ) -> RemotingCommand:
+        return self._invoke_plain(self._address(address), command, timeout)
+
+    def _invoke_plain(
+        self, address: str, command: RemotingCommand, timeout: float | None = None
         """Take a group of this client off the broker's lists."""
         fields = {"clientID": client_id}
         if consumer is not None:
@@ -69,7 +80,7 @@ class BrokerCalls:
             fields["producerGroup"] = producer
         command = RemotingCommand(RequestCode.UNREGISTER_CLIENT, fields)
         if wait:
-            self._invoke(address, command)
+            self._invoke_plain(address, command)
         else:
             self._remoting.invoke_oneway(address, command)
 
@@ -88,7 +99,7 @@ class BrokerCalls:
                 "queueId": str(queue.queue_id),
             },
         )
-        answer = self._remoting.invoke(address, command, OFFSET_TIMEOUT)
+        answer = self._remoting.invoke(self._address(address), command, OFFSET_TIMEOUT)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if answer.code != ResponseCode.SUCCESS:
@@ -115,9 +126,8 @@ class BrokerCalls:
         self, address: str, group: str, queue: MessageQueue, offset: int, done: AnswerCallback
     ) -> None:
         """Store an offset; the answer goes to `done` on the event loop's thread."""
-        self._remoting.invoke_async(
-            address, self._commit_command(group, queue, offset), OFFSET_TIMEOUT, done
-        )
+        command = self._commit_command(group, queue, offset)
+        self._remoting.invoke_async(self._address(address), command, OFFSET_TIMEOUT, done)
 
     def max_offset(self, address: str, queue: MessageQueue) -> int:
         """Next offset to be written."""

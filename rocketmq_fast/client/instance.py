@@ -16,6 +16,7 @@ from typing import Protocol
 
 from rocketmq_fast._core import MessageExt, RemotingCommand, decode_messages, encode_frame
 from rocketmq_fast.client.address_server import CHECK_SECONDS, AddressServer
+from rocketmq_fast.client.addresses import vip_channel
 from rocketmq_fast.client.broker_calls import BrokerCalls
 from rocketmq_fast.client.lifecycle import in_child
 from rocketmq_fast.client.name_servers import NameServers
@@ -135,7 +136,9 @@ class ClientInstance:
             self.loop, self._on_request, signer=options.signer(), tls=options.tls()
         )
         self.name_servers = NameServers(self.remoting, name_servers)
-        self.brokers = BrokerCalls(self.remoting, options.api_timeout)
+        self.brokers = BrokerCalls(
+            self.remoting, options.api_timeout, vip=options.vip_channel_enabled
+        )
         self.users = 0
         self._tasks = PeriodicTasks(f"rocketmq-tasks-{client_id}")
         self._rebalance_wanted = threading.Event()
@@ -399,6 +402,14 @@ class ClientInstance:
         except BrokerNotFound:
             self.update_route(queue.topic)
         return self.broker_address(queue.broker_name)[0]
+
+    def send_address(self, name: str) -> str:
+        """Where messages for a broker go: its master, by the VIP channel if that is wanted.
+
+        Raises BrokerNotFound.
+        """
+        address, _ = self.broker_address(name, only_this=True)
+        return vip_channel(address) if self.options.vip_channel_enabled else address
 
     def any_broker_of(self, topic: str) -> str:
         """A random broker that hosts the topic, a master if there is one.

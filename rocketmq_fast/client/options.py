@@ -18,6 +18,7 @@ from rocketmq_fast.client.address_server import (
     split_addresses,
 )
 from rocketmq_fast.client.addresses import local_ip
+from rocketmq_fast.client.namespaces import Namespace, check_namespace, namespace_of_endpoint
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.remoting.security import (
     Credentials,
@@ -80,9 +81,15 @@ class ClientOptions:
         environment's ROCKETMQ_NAMESRV_DOMAIN, else Java's jmenv.tbsite.net.
     namesrv_domain_subgroup: the last part of the path there, /rocketmq/nsaddr by default; or the
         environment's ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP.
+    namespace: prefix of the names of topics and groups on the wire, which the program does not see.
+        An endpoint "http://MQ_INST_..." as namesrv_addr names one too.
     client_ip: the address part of the client id; found out when None.
     instance_name: "DEFAULT" becomes unique per client, any other name is shared by all clients that
         give it: they use one client instance with one connection per broker.
+    unit_name: joins the client id and the path of the address server. unit_mode: what producers and
+        consumers tell brokers, which mark the topics that they make for them.
+    vip_channel_enabled: use the brokers' second port, two below the first, for everything but pulls
+        and heartbeats.
     access_key, secret_key, security_token: sign every request. credentials: a callable that gives
         Credentials, asked before each request, in place of the three.
     use_tls: True, or an ssl.SSLContext. The certificate and the host name are verified, against the
@@ -95,7 +102,10 @@ class ClientOptions:
     namesrv_domain_subgroup: str | None = None
     client_ip: str | None = None
     instance_name: str = "DEFAULT"
+    namespace: str | None = None
     unit_name: str | None = None
+    unit_mode: bool = False
+    vip_channel_enabled: bool = False
     poll_name_server_interval: Any = 30_000
     heartbeat_broker_interval: Any = 30_000
     persist_consumer_offset_interval: Any = 5_000
@@ -113,17 +123,22 @@ class ClientOptions:
     tls_insecure: bool = False
 
     @classmethod
-    def names(cls) -> list[str]:
+    def option_names(cls) -> list[str]:
         """All option names."""
         return [item.name for item in fields(cls)]
 
     @classmethod
     def of(cls, what: str, given: Mapping[str, Any]) -> Self:
         """Build and check. Raises TypeError for an unknown name, ConfigError for a bad value."""
-        reject_unknown(what, given, cls.names())
+        reject_unknown(what, given, cls.option_names())
         return cls(**given)
 
     def __post_init__(self) -> None:
+        if self.namespace is None and isinstance(self.namesrv_addr, str):
+            named = namespace_of_endpoint(self.namesrv_addr)
+            object.__setattr__(self, "namespace", named)
+        if self.namespace is not None:
+            check_namespace(self.namespace)
         object.__setattr__(self, "namesrv_addr", name_server_list(self.namesrv_addr))
         for name, default in (
             ("namesrv_domain", DEFAULT_DOMAIN),
@@ -179,6 +194,11 @@ class ClientOptions:
     def _milliseconds(self, name: str, low: int, high: int = 2**31 - 1) -> None:
         value = milliseconds(name, getattr(self, name))
         object.__setattr__(self, name, check_range(name, value, low, high))
+
+    @property
+    def names(self) -> Namespace:
+        """What makes names on the wire of the program's names, and back."""
+        return Namespace(self.namespace)
 
     def client_id(self, instance_name: str) -> str:
         """ip@instance[@unit]."""

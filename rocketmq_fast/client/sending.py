@@ -117,11 +117,17 @@ def send_result(answer: RemotingCommand, queue: MessageQueue, msg_id: str) -> Se
 
 
 def send_to_retry_topic(
-    instance: ClientInstance, group: str, message: MessageExt, max_reconsume_times: int
+    instance: ClientInstance,
+    group: str,
+    message: MessageExt,
+    max_reconsume_times: int,
+    *,
+    topic: str | None = None,
 ) -> None:
     """Give a message back without the broker's help: send a copy to the group's retry topic.
 
-    The way out when the broker that stores the message does not answer. Raises RocketMQError.
+    The way out when the broker that stores the message does not answer. `topic`: its topic's name
+    on the wire, where the message tells another. Raises RocketMQError.
     """
     times = message.reconsume_times
     _send_copy(
@@ -133,27 +139,45 @@ def send_to_retry_topic(
             _MAX_RECONSUME_TIMES: str(max_reconsume_times),
             "DELAY": str(_FIRST_RETRY_LEVEL + times),
         },
+        topic,
     )
 
 
-def send_to_dead_letters(instance: ClientInstance, group: str, message: MessageExt) -> None:
+def send_to_dead_letters(
+    instance: ClientInstance, group: str, message: MessageExt, *, topic: str | None = None
+) -> None:
     """Send a copy that the broker moves from the retry topic to the dead letters at once.
 
     Without DELAY: a 4.9.4 broker would keep it back by that level even so. Raises RocketMQError.
     """
     times = str(message.reconsume_times)
-    _send_copy(instance, group, message, {_RECONSUME_TIME: times, _MAX_RECONSUME_TIMES: times})
+    counts = {_RECONSUME_TIME: times, _MAX_RECONSUME_TIMES: times}
+    _send_copy(instance, group, message, counts, topic)
+
+
+def send_to_retry_topic_anew(
+    instance: ClientInstance, group: str, message: MessageExt, *, topic: str
+) -> None:
+    """Send a copy of a dead letter that the group gets at once, as if it had never failed.
+
+    `topic`: where it came from. Raises RocketMQError.
+    """
+    _send_copy(instance, group, message, {_RECONSUME_TIME: "0"}, topic)
 
 
 def _send_copy(
-    instance: ClientInstance, group: str, message: MessageExt, header_properties: dict[str, str]
+    instance: ClientInstance,
+    group: str,
+    message: MessageExt,
+    header_properties: dict[str, str],
+    origin_topic: str | None,
 ) -> None:
     """Send a copy to the group's retry topic, to whichever of its brokers takes it."""
     topic = retry_topic(group)
     properties = dict(message.properties)
     properties.setdefault("ORIGIN_MESSAGE_ID", message.msg_id)
-    properties["RETRY_TOPIC"] = message.topic
-    for name in ("TRAN_MSG", "CLUSTER", "WAIT", "DELAY"):
+    properties["RETRY_TOPIC"] = origin_topic or message.topic
+    for name in ("TRAN_MSG", "CLUSTER", "WAIT", "DELAY", _MAX_RECONSUME_TIMES):
         properties.pop(name, None)
     properties.update(header_properties)
     route = instance.route(topic) or instance.update_route(
@@ -166,7 +190,7 @@ def _send_copy(
             INNER_PRODUCER_GROUP, queue, message.body, properties, flag=message.flag
         )
         try:
-            address, _ = instance.broker_address(queue.broker_name, only_this=True)
+            address = instance.send_address(queue.broker_name)
             answer = instance.remoting.invoke(address, command, SEND_TIMEOUT)
             send_result(answer, queue, message.msg_id)
         except RocketMQError as error:

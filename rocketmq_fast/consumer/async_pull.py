@@ -222,9 +222,10 @@ class AsyncPullConsumer:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(complete, error)
 
-        if offsets:
-            await asyncio.to_thread(find_brokers, running, offsets)
-        running.store.commit(commit_offsets(running, offsets), done)
+        wanted = self._consumer.wire_offsets(offsets)
+        if wanted:
+            await asyncio.to_thread(find_brokers, running, wanted)
+        running.store.commit(commit_offsets(running, wanted), done)
         await future
 
     async def committed(self, queue: MessageQueue) -> int | None:

@@ -41,9 +41,10 @@ class PullConsumer:
     """
 
     def __init__(self, group: str, **options: Any) -> None:
-        check_group(group, DEFAULT_CONSUMER_GROUP)
         self._group = group
         self._options = pull_options(options)
+        self._names = self._options.names
+        check_group(self._names.wrap(group), DEFAULT_CONSUMER_GROUP)
         self._subscriptions = Subscriptions()
         self._lock = threading.RLock()
         self._running: RunningPull | None = None
@@ -76,7 +77,7 @@ class PullConsumer:
         with self._lock:
             if self._running is not None:
                 raise ClientStateError(f"pull consumer of group {self._group!r} is started already")
-            running = RunningPull(self._group, self._options, self._subscriptions)
+            running = RunningPull(self._names.wrap(self._group), self._options, self._subscriptions)
             running.start()
             self._running = running
         hold(self)
@@ -128,10 +129,11 @@ class PullConsumer:
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that can be read. Raises TopicRouteNotFound when there is none."""
+        topic = self._names.wrap(topic)
         queues = sorted(self.running.instance.update_route(topic).subscribe_queues(topic))
         if not queues:
             raise TopicRouteNotFound(topic, f"topic {topic!r} has no queue to read")
-        return queues
+        return self._names.unwrap_queues(queues)
 
     def subscribe(self, topic: str, expression: str | Sql | None = "*") -> None:
         """Want a topic, filtered by tags ("TagA || TagB") or Sql, its queues shared in the group.
@@ -141,6 +143,7 @@ class PullConsumer:
         running = self._running
         if running is not None and not running.subscribes:
             raise ClientStateError("queues are assigned; unsubscribe() before subscribe")
+        topic = self._names.wrap(topic)
         self._subscriptions.put(subscribe(topic, expression))
         if running is not None:
             running.on_subscribed(topic)
@@ -152,7 +155,7 @@ class PullConsumer:
         Replaces what was assigned before. Raises ClientStateError when topics are subscribed, and
         RocketMQError when a broker cannot be asked.
         """
-        wanted = list(queues)
+        wanted = self._names.wrap_queues(queues)
         if not wanted:
             raise ConfigError("no queues to assign; unsubscribe() gives all of them up")
         if self._subscriptions.table():
@@ -163,7 +166,7 @@ class PullConsumer:
         """Give up a topic, or everything that was subscribed or assigned."""
         running = self._running
         if topic is not None:
-            self._subscriptions.remove(topic)
+            self._subscriptions.remove(self._names.wrap(topic))
             if running is not None:
                 running.instance.rebalance_soon()
             return
@@ -174,7 +177,8 @@ class PullConsumer:
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now."""
-        return sorted(queue.message_queue for queue in self.running.queues())
+        names = self._names
+        return sorted(names.unwrap_queue(queue.message_queue) for queue in self.running.queues())
 
     def wait_assigned(self, timeout: float = 10.0) -> bool:
         """Wait until there is a queue to read. Returns whether there is."""
@@ -188,7 +192,7 @@ class PullConsumer:
         An offset that the broker does not have is treated as on_illegal_offset says. Raises
         ClientStateError when the queue is not assigned, ConfigError for a bad offset.
         """
-        self.running.seek(queue, check_offset(queue, offset))
+        self.running.seek(self._names.wrap_queue(queue), check_offset(queue, offset))
 
     def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Go to the first message there is, of all assigned queues when none is named."""
@@ -206,7 +210,7 @@ class PullConsumer:
 
     def position(self, queue: MessageQueue) -> int:
         """Offset of the next message that `poll` gives of a queue."""
-        return self.running.owned(queue).position
+        return self.running.owned(self._names.wrap_queue(queue)).position
 
     def pause(self, *queues: MessageQueue) -> None:
         """Give and fetch nothing of these queues, or of all assigned ones."""
@@ -218,7 +222,8 @@ class PullConsumer:
 
     def _set_paused(self, queues: tuple[MessageQueue, ...], paused: bool) -> None:
         running = self.running
-        owned = [running.owned(queue) for queue in queues] if queues else running.queues()
+        wanted = self._names.wrap_queues(queues)
+        owned = [running.owned(queue) for queue in wanted] if wanted else running.queues()
         running.fetched.set_paused(owned, paused)
 
     # --------------------------------------------------------------------------------- polls
@@ -287,13 +292,23 @@ class PullConsumer:
         Raises RocketMQError when an offset was not stored.
         """
         running = self.running
-        find_brokers(running, offsets or ())
-        running.store.commit_now(commit_offsets(running, offsets))
+        wanted = self.wire_offsets(offsets)
+        find_brokers(running, wanted or ())
+        running.store.commit_now(commit_offsets(running, wanted))
+
+    def wire_offsets(
+        self, offsets: Mapping[MessageQueue, int] | None
+    ) -> Mapping[MessageQueue, int] | None:
+        """Offsets by the names that queues have on the wire, in a namespace."""
+        if offsets is None:
+            return None
+        return {self._names.wrap_queue(queue): offset for queue, offset in offsets.items()}
 
     def committed(self, queue: MessageQueue) -> int | None:
         """What the broker has for the group, None when it has nothing."""
-        instance = self.running.instance
-        return instance.brokers.consumer_offset(instance.master_of(queue), self._group, queue)
+        running, target = self.running, self._names.wrap_queue(queue)
+        address = running.instance.master_of(target)
+        return running.instance.brokers.consumer_offset(address, running.group, target)
 
     # ------------------------------------------------------------------------------- offsets
 
@@ -301,22 +316,25 @@ class PullConsumer:
         """First offset of each queue."""
         instance = self.running.instance
         return {
-            queue: max(0, instance.brokers.min_offset(instance.master_of(queue), queue))
+            queue: max(0, instance.brokers.min_offset(instance.master_of(target), target))
             for queue in queues
+            for target in [self._names.wrap_queue(queue)]
         }
 
     def end_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Offset of the next message to be stored in each queue."""
         instance = self.running.instance
         return {
-            queue: instance.brokers.max_offset(instance.master_of(queue), queue) for queue in queues
+            queue: instance.brokers.max_offset(instance.master_of(target), target)
+            for queue in queues
+            for target in [self._names.wrap_queue(queue)]
         }
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp: datetime | int) -> int:
         """Offset of a message near a store time: a datetime, or milliseconds."""
-        instance = self.running.instance
+        instance, target = self.running.instance, self._names.wrap_queue(queue)
         return instance.brokers.search_offset(
-            instance.master_of(queue), queue, timestamp_ms(timestamp)
+            instance.master_of(target), target, timestamp_ms(timestamp)
         )
 
     def offsets_for_timestamp(
@@ -328,7 +346,8 @@ class PullConsumer:
     def lag(self) -> dict[MessageQueue, int]:
         """Messages between the position and the end of each assigned queue."""
         ends = self.end_offsets(self.assignment())
-        positions = self.running.offsets("")
+        known = self.running.offsets("")
+        positions = {self._names.unwrap_queue(queue): at for queue, at in known.items()}
         return {queue: max(0, end - positions.get(queue, end)) for queue, end in ends.items()}
 
     def stats(self) -> dict[str, Any]:
@@ -342,9 +361,12 @@ class PullConsumer:
             "undecodable": running.bad_messages.count,
             "cached_messages": running.fetched.count,
             "cached_bytes": running.fetched.size,
-            "topics": running.counters.rates(),
+            "topics": {
+                self._names.unwrap(topic): rates
+                for topic, rates in running.counters.rates().items()
+            },
             "queues": {
-                str(queue.message_queue): {
+                str(self._names.unwrap_queue(queue.message_queue)): {
                     "position": queue.position,
                     "next_offset": queue.next_offset,
                     "max_offset": queue.max_offset,

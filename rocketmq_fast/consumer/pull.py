@@ -14,8 +14,10 @@ from typing import Any, Protocol
 from rocketmq_fast._core import MessageBatch, RemotingCommand
 from rocketmq_fast._core.message import decode_command
 from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
+from rocketmq_fast.consumer.namespaces import plain_answer
 from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.consumer.subscription import Subscription
 from rocketmq_fast.errors import (
@@ -77,6 +79,10 @@ class PullOptions(Protocol):
     def max_body(self) -> int:
         """Largest body after decompression."""
 
+    @property
+    def names(self) -> Namespace:
+        """The consumer's namespace."""
+
 
 class PullOwner(Protocol):
     """What the pull loop needs of its consumer. Called on the event loop's thread."""
@@ -130,6 +136,7 @@ class Puller:
         self._loop = instance.loop
         self._group = group
         self._options = options
+        self._names = options.names
         self._owner = owner
         self._bad_messages = bad_messages
         self._exception_delay = options.pull_time_delay_millis_when_exception / 1000
@@ -310,6 +317,8 @@ class Puller:
         self, queue: AssignedQueue, answer: RemotingCommand, min_offset: int
     ) -> MessageBatch:
         """The messages of an answer that are ours to consume."""
+        if self._names:
+            answer = plain_answer(answer, self._names, self._options.check_crc)
         batch = decode_command(answer, self._options.check_crc, self._options.max_body)
         if batch.errors:
             self._bad_messages.settle(queue, answer, batch)

@@ -106,6 +106,7 @@ class RunningPull:
             MessageModel.CLUSTERING.value,
             ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET.value,
             tuple(item.data for item in subscriptions),
+            self.options.unit_mode,
         )
 
     def announce(self) -> None:

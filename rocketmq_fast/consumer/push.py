@@ -36,9 +36,10 @@ class PushConsumer:
     """
 
     def __init__(self, group: str, **options: Any) -> None:
-        check_group(group, DEFAULT_CONSUMER_GROUP)
         self._group = group
         self._options = push_options(options)
+        self._names = self._options.names
+        check_group(self._names.wrap(group), DEFAULT_CONSUMER_GROUP)
         self._subscriptions = Subscriptions()
         self._listener: Listener | None = None
         self._orderly = False
@@ -57,6 +58,7 @@ class PushConsumer:
 
         Raises ConfigError. While the consumer runs it takes effect at once.
         """
+        topic = self._names.wrap(topic)
         self._subscriptions.put(subscribe(topic, expression))
         running = self._running
         if running is not None:
@@ -64,7 +66,7 @@ class PushConsumer:
 
     def unsubscribe(self, topic: str) -> None:
         """Give the topic up: its queues are released after their progress was stored."""
-        self._subscriptions.remove(topic)
+        self._subscriptions.remove(self._names.wrap(topic))
         running = self._running
         if running is not None:
             running.instance.rebalance_soon()
@@ -115,14 +117,15 @@ class PushConsumer:
                 raise ClientStateError(f"consumer of group {self._group!r} is started already")
             if self._listener is None:
                 raise ConfigError(f"consumer of group {self._group!r} has no listener")
-            retry = retry_topic(self._group)
+            group = self._names.wrap(self._group)
+            retry = retry_topic(group)
             if self._options.message_model is MessageModel.BROADCASTING:
                 if self._orderly:
                     raise ConfigError("an orderly listener needs message_model CLUSTERING")
             elif retry not in self._subscriptions.table():
                 self._subscriptions.put(subscribe(retry, "*"))
             running = RunningConsumer(
-                self._group,
+                group,
                 self._options,
                 self._subscriptions,
                 self._listener,
@@ -204,15 +207,16 @@ class PushConsumer:
 
     def assigned(self) -> list[MessageQueue]:
         """Queues this member owns, its retry queues included."""
-        return sorted(q.message_queue for q in self._require_running().assignment.queues())
+        queues = self._require_running().assignment.queues()
+        return sorted(self._names.unwrap_queue(queue.message_queue) for queue in queues)
 
     def pause(self, *queues: MessageQueue) -> None:
         """Stop pulling these queues, or everything. Cached messages are still consumed."""
-        self._require_running().set_paused(queues, True)
+        self._require_running().set_paused(self._names.wrap_queues(queues), True)
 
     def resume(self, *queues: MessageQueue) -> None:
         """Pull again what `pause` stopped."""
-        self._require_running().set_paused(queues, False)
+        self._require_running().set_paused(self._names.wrap_queues(queues), False)
 
     def send_message_back(self, message: MessageExt, delay_level: int = 0) -> None:
         """Have a message delivered again later. delay_level: -1 dead-letter, 0 broker's, 1..18.
@@ -223,7 +227,8 @@ class PushConsumer:
 
     def lag(self) -> dict[MessageQueue, int]:
         """Messages behind the end of each owned queue; asks its broker for the end."""
-        return self._require_running().lag()
+        lags = self._require_running().lag()
+        return {self._names.unwrap_queue(queue): lag for queue, lag in lags.items()}
 
     def stats(self) -> dict[str, Any]:
         """Counters and gauges of this consumer; no request is made."""

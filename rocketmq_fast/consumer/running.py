@@ -29,6 +29,7 @@ from rocketmq_fast.consumer.concurrent import ConcurrentListener, ConsumeConcurr
 from rocketmq_fast.consumer.inspection import direct_result, running_info_body
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
 from rocketmq_fast.consumer.locks import RENEW_SECONDS, QueueLocks
+from rocketmq_fast.consumer.namespaces import plain_listener
 from rocketmq_fast.consumer.offsets import OffsetStore, RemoteOffsetStore
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.orderly import (
@@ -80,7 +81,8 @@ class RunningConsumer:
         self.group = group
         self.options = options
         self._subscriptions = subscriptions
-        self._listener = listener
+        self._names = options.names
+        self._listener = listener = cast(Listener, plain_listener(listener, self._names))
         self.pulling = True
         self.has_room = True  # queues and topics have limits, a push consumer has none
         self.started_at = time.time()
@@ -188,6 +190,7 @@ class RunningConsumer:
             self.options.message_model.value,
             self.options.consume_from_where.value,
             tuple(item.data for item in subscriptions),
+            self.options.unit_mode,
         )
 
     def rebalance(self) -> None:
@@ -388,7 +391,7 @@ class RunningConsumer:
         try:
             address, _ = self.instance.broker_address(queue.broker_name, only_this=True)
             self.instance.brokers.send_message_back(
-                address, self.group, message, delay_level, limit, message.topic
+                address, self.group, message, delay_level, limit, self._names.wrap(message.topic)
             )
         except RocketMQError as error:
             logger.warning(
@@ -397,7 +400,8 @@ class RunningConsumer:
                 message.queue_offset,
                 error,
             )
-            send_to_retry_topic(self.instance, self.group, message, limit)
+            topic = self._names.wrap(message.topic)
+            send_to_retry_topic(self.instance, self.group, message, limit, topic=topic)
 
     def _dead_letter_soon(self, queue: AssignedQueue, offset: int, log_offset: int) -> None:
         """Have the broker copy an undecodable message to the dead letters, off the event loop."""
@@ -435,7 +439,8 @@ class RunningConsumer:
 
     def bury(self, message: MessageExt) -> None:
         """Move a message to the dead letters by sending it. Raises RocketMQError."""
-        send_to_dead_letters(self.instance, self.group, message)
+        topic = self._names.wrap(message.topic)
+        send_to_dead_letters(self.instance, self.group, message, topic=topic)
 
     def _keep_house(self) -> None:
         """What a consumer does now and then and blocks: renew locks, or give back expired messages.
@@ -570,7 +575,7 @@ class RunningConsumer:
         now = time.monotonic()
         topics = self.counters.totals()
         return {
-            "group": self.group,
+            "group": self._names.unwrap(self.group),
             "client_id": self.instance.client_id,
             "consumed": sum(counters.succeeded for counters in topics.values()),
             "failed": sum(counters.failed for counters in topics.values()),
@@ -579,14 +584,16 @@ class RunningConsumer:
             "pulled": sum(counters.pulled for counters in topics.values()),
             "pull_errors": self.puller.errors,
             "flow_controlled": self.puller.flow_controlled,
-            "topics": self.counters.rates(),
+            "topics": {
+                self._names.unwrap(topic): rates for topic, rates in self.counters.rates().items()
+            },
             "cached_messages": sum(queue.process_queue.count for queue in queues),
             "cached_bytes": sum(queue.process_queue.size for queue in queues),
             "backlog": self.service.backlog,
             "threads": self.service.threads,
             "listener_seconds": self.service.call_seconds,
             "queues": {
-                str(queue.message_queue): {
+                str(self._names.unwrap_queue(queue.message_queue)): {
                     "next_offset": queue.next_offset,
                     "max_offset": queue.max_offset,
                     "cached": queue.process_queue.count,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rocketmq_fast._core import encode_batch, encode_properties
+from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.client.sending import create_unique_id
 from rocketmq_fast.errors import ConfigError, MessageTooLarge
 from rocketmq_fast.model import Message
@@ -14,6 +15,8 @@ from rocketmq_fast.protocol.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, chec
 
 # Lengths and checksum before and between body and properties of a batch element.
 _ELEMENT_BYTES = 22
+# The property that tells the namespace of a message.
+_INSTANCE_ID = "INSTANCE_ID"
 # \x01, \x02, "UNIQ_KEY" and an id of 32 digits.
 _UNIQUE_ID_BYTES = 42
 
@@ -34,8 +37,11 @@ class Outgoing:
 class Packer:
     """Checks messages and makes them ready. Any thread."""
 
-    def __init__(self, max_message_size: int, compressor: Compressor) -> None:
+    def __init__(
+        self, max_message_size: int, compressor: Compressor, names: Namespace | None = None
+    ) -> None:
         self._max = max_message_size
+        self._names = names or Namespace(None)
         self._compressor = compressor
         self._topics: set[str] = set()  # those that were checked
 
@@ -52,7 +58,7 @@ class Packer:
 
     def pack(self, message: Message) -> Outgoing:
         """One message. Raises ConfigError, MessageTooLarge."""
-        topic = message.topic
+        topic = self._names.wrap(message.topic)
         if topic not in self._topics:
             self._check_topic(topic)
         body = message.body
@@ -60,6 +66,8 @@ class Packer:
             raise self._too_large(topic, len(body), "the body of a message")
         properties = message.wire_properties()
         msg_id = properties["UNIQ_KEY"] = create_unique_id()
+        if self._names.name:
+            properties[_INSTANCE_ID] = self._names.name
         body, sys_flag = self._compressor.compress(body)
         return Outgoing(topic, body, properties, msg_id, message.flag, sys_flag)
 
@@ -70,16 +78,15 @@ class Packer:
         ids = []
         elements = []
         for message in messages:
+            its_topic = self._names.wrap(message.topic)
             if topic is None:
-                topic, wait = message.topic, message.wait_store_msg_ok
+                topic, wait = its_topic, message.wait_store_msg_ok
                 if topic not in self._topics:
                     self._check_topic(topic)
                 if topic.startswith(RETRY_PREFIX):
                     raise ConfigError(f"a batch cannot go to the retry topic {topic!r}")
-            elif message.topic != topic:
-                raise ConfigError(
-                    f"a batch holds messages for topics {topic!r} and {message.topic!r}"
-                )
+            elif its_topic != topic:
+                raise ConfigError(f"a batch holds messages for topics {topic!r} and {its_topic!r}")
             elif message.wait_store_msg_ok is not wait:
                 raise ConfigError(f"messages of a batch for {topic!r} differ in wait_store_msg_ok")
             if message.delay_time_level:
@@ -94,6 +101,8 @@ class Packer:
         if len(body) > self._max:
             raise self._too_large(topic, len(body), f"a batch of {len(ids)} messages")
         properties = {"WAIT": "true" if wait else "false"}
+        if self._names.name:
+            properties[_INSTANCE_ID] = self._names.name
         return Outgoing(topic, body, properties, ",".join(ids), batch=True)
 
     def split(self, messages: Iterable[Message]) -> Iterator[list[Message]]:

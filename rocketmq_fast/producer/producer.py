@@ -54,9 +54,10 @@ class Producer:
     """
 
     def __init__(self, group: str, **options: Any) -> None:
-        check_group(group, DEFAULT_PRODUCER_GROUP)
         self._group = group
         self._options = self._checked_options(options)
+        names = self._options.names
+        check_group(names.wrap(group), DEFAULT_PRODUCER_GROUP)
         self._packer = Packer(
             self._options.max_message_size,
             Compressor(
@@ -64,6 +65,7 @@ class Producer:
                 self._options.compress_level,
                 self._options.compress_msg_body_over_howmuch,
             ),
+            names,
         )
         self._lock = threading.Lock()
         self._running: Running | None = None
@@ -102,14 +104,6 @@ class Producer:
         if running is not None:
             running.stop()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-
-    def _started(self) -> Running:
     def update_name_server_address(self, namesrv_addr: str | Iterable[str]) -> None:
         """Use other name servers from now on: "host:port;host:port", or a list.
 
@@ -122,6 +116,14 @@ class Producer:
         if running is not None:
             running.instance.update_name_servers(self._options.namesrv_addr)
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def _started(self) -> Running:
         running = self._running
         if running is None:
             raise ClientStateError(f"producer of group {self._group!r} is not started")
@@ -131,7 +133,7 @@ class Producer:
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Queues that `queue` may name, sorted. Raises TopicRouteNotFound, NoNameServer."""
-        return list(self._started().routes.queues(topic))
+        return self._started().queues(topic)
 
     def send(
         self,
@@ -208,7 +210,7 @@ class Producer:
         """
         running = self._started()
         out = self._packer.pack_batch(messages)
-        return running.sender.send(out, running.seconds(timeout), _checked(out, queue))
+        return running.sender.send(out, running.seconds(timeout), _checked(running, out, queue))
 
     def send_batch_async(
         self,
@@ -222,7 +224,7 @@ class Producer:
         running = self._started()
         out = self._packer.pack_batch(messages)
         return running.sender.send_async(
-            out, running.seconds(timeout), _checked(out, queue), callback
+            out, running.seconds(timeout), _checked(running, out, queue), callback
         )
 
     def split_batches(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
@@ -233,10 +235,13 @@ class Producer:
         return self._packer.split(messages)
 
 
-def _checked(out: Outgoing, queue: MessageQueue | None) -> MessageQueue | None:
-    if queue is not None and queue.topic != out.topic:
+def _checked(running: Running, out: Outgoing, queue: MessageQueue | None) -> MessageQueue | None:
+    if queue is None:
+        return None
+    target = running.options.names.wrap_queue(queue)
+    if target.topic != out.topic:
         raise ConfigError(f"a message for topic {out.topic!r} cannot go to queue {queue}")
-    return queue
+    return target
 
 
 def _target(
@@ -254,17 +259,17 @@ def _target(
     elif queue is not None:
         raise ConfigError("queue and selector exclude each other")
     else:
-        chosen = selector(running.routes.queues(message.topic), message, arg)
+        chosen = selector(running.queues(message.topic), message, arg)
     if not isinstance(chosen, MessageQueue) or chosen.topic != message.topic:
         raise ConfigError(f"{chosen!r} is no queue of topic {message.topic!r}")
-    return chosen
+    return running.options.names.wrap_queue(chosen)
 
 
 class Running:
     """A started producer: everything that lives from start to shutdown."""
 
     def __init__(self, group: str, options: ProducerOptions) -> None:
-        self.group = group
+        self.group = options.names.wrap(group)
         self.options = options
         self._template_found = False
         name = options.instance_name
@@ -274,7 +279,12 @@ class Running:
         self.routes = PublishRoutes(
             self.instance, options.default_topic_queue_nums, options.create_topic_key
         )
-        self.sender = Sender(self.instance, group, options, self.routes)
+        self.sender = Sender(self.instance, self.group, options, self.routes)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Writable queues, by the names that the program knows."""
+        names = self.options.names
+        return names.unwrap_queues(self.routes.queues(names.wrap(topic)))
 
     def publish_topics(self) -> Iterable[str]:
         """Topics whose routes the instance shall keep fresh."""

@@ -61,7 +61,7 @@ class PublishRoutes:
 
     def address(self, queue: MessageQueue) -> str:
         """Address of the queue's master. Raises BrokerNotFound."""
-        return self._instance.broker_address(queue.broker_name, only_this=True)[0]
+        return self._instance.send_address(queue.broker_name)
 
     def refresh(self, topic: str) -> Sequence[MessageQueue] | None:
         """As `lookup`, but trouble is only logged: the old queues may still do."""

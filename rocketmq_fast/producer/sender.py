@@ -63,12 +63,13 @@ class Sender:
         self.turn = RoundRobin()
         self.in_flight = InFlight(options.max_in_flight, options.max_in_flight_bytes)
         self.closing = False
+        self.names = options.names
         self._group = group
         self._pending: set[_AsyncSend] = set()
 
     def command(self, out: Outgoing, queue: MessageQueue) -> RemotingCommand:
         """The request for a queue. Raises MessageEncodeError."""
-        return send_command(
+        command = send_command(
             self._group,
             queue,
             out.body,
@@ -79,6 +80,9 @@ class Sender:
             default_topic_queue_nums=self.options.default_topic_queue_nums,
             create_topic_key=self.options.create_topic_key,
         )
+        if self.options.unit_mode:
+            command.ext_fields["k"] = "true"
+        return command
 
     # ---------------------------------------------------------------------------------- waiting
 
@@ -106,7 +110,7 @@ class Sender:
                 answer = self.instance.remoting.invoke(
                     self.routes.address(target), self.command(out, target), left
                 )
-                stored = send_result(answer, target, out.msg_id)
+                stored = send_result(answer, self.names.unwrap_queue(target), out.msg_id)
             except BrokerError as error:
                 if queue is not None or error.code not in options.retry_response_codes:
                     raise
@@ -266,7 +270,7 @@ class _AsyncSend:
 
     def _on_answer(self, answer: RemotingCommand | Exception) -> None:
         """Loop thread."""
-        target = self._target
+        sender, target = self._sender, self._target
         if isinstance(answer, Exception):
             if isinstance(answer, RemotingError):
                 self._again(answer)
@@ -274,7 +278,7 @@ class _AsyncSend:
                 self.fail(answer)
             return
         try:
-            result = send_result(answer, target, self.out.msg_id)
+            result = send_result(answer, sender.names.unwrap_queue(target), self.out.msg_id)
         except (BrokerError, CodecError) as error:
             self.fail(error)
             return

@@ -20,6 +20,7 @@ import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
  * namesrv topic group count; tags=* from=first|last|yyyyMMddHHmmss pullBatch=32 consumeBatch=1
  * threads=20 timeout=60 linger=0.5 (seconds to wait for more than count) fail=0 (so many messages
  * are refused at their first delivery) broadcast=false output= (a file: one JSON line a message)
+ * namespace= vip=false unit=
  */
 public final class Consume {
     private final Tool tool;
@@ -49,6 +50,7 @@ public final class Consume {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(tool.text("group"));
         consumer.setNamesrvAddr(tool.text("namesrv"));
         consumer.setInstanceName("consume@" + System.nanoTime());
+        tool.configure(consumer);
         String from = tool.text("from", "first");
         switch (from) {
             case "first":

@@ -22,7 +22,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * namesrv topic count; size=100 tags=A,B (used in turn) keys=true properties=name:value,...
  * batch=1 (messages a call) delay=0 (level) mode=sync|async|oneway threads=1 first=0 (number of the
- * first body) queue=-1 (queue id on every broker) group compressOver=4096 flag=0
+ * first body) queue=-1 (queue id on every broker) group compressOver=4096 flag=0 namespace= vip=false
+ * unit=
  */
 public final class Produce {
     private static final int RETRIES = 4;
@@ -49,6 +50,7 @@ public final class Produce {
         producer.setRetryTimesWhenSendFailed(RETRIES);
         producer.setCompressMsgBodyOverHowmuch(tool.number("compressOver", 4096));
         producer.setInstanceName("produce@" + System.nanoTime());
+        tool.configure(producer);
     }
 
     public static void main(String[] args) throws Exception {

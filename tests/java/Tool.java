@@ -6,6 +6,7 @@ import java.security.NoSuchAlgorithmException;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -46,6 +47,17 @@ final class Tool {
 
     boolean flag(String key, boolean otherwise) {
         return values.containsKey(key) ? Boolean.parseBoolean(values.get(key)) : otherwise;
+    }
+
+    /** What is the same for producers and consumers: namespace, vip and unit. */
+    void configure(ClientConfig client) {
+        if (!text("namespace", "").isEmpty()) {
+            client.setNamespace(text("namespace"));
+        }
+        client.setVipChannelEnabled(flag("vip", false));
+        if (!text("unit", "").isEmpty()) {
+            client.setUnitName(text("unit"));
+        }
     }
 
     static String json(Object value) {
