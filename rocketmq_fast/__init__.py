@@ -37,6 +37,7 @@ from rocketmq_fast.errors import (
     CodecError,
     ConfigError,
     RemotingError,
+    ReplyTimeout,
     RocketMQError,
     SendError,
 )
@@ -53,6 +54,7 @@ from rocketmq_fast.model import (
     TransactionSendResult,
 )
 from rocketmq_fast.producer.producer import Producer
+from rocketmq_fast.producer.request_reply import create_reply_message
 from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
 from rocketmq_fast.producer.transaction import TransactionProducer
 
@@ -87,6 +89,7 @@ __all__ = [
     "PushConsumer",
     "RemotingCommand",
     "RemotingError",
+    "ReplyTimeout",
     "RocketMQError",
     "SendError",
     "SendResult",
@@ -98,6 +101,7 @@ __all__ = [
     "__version__",
     "allocate_average",
     "allocate_average_by_circle",
+    "create_reply_message",
     "decode_arrow",
     "decode_frame",
     "decode_messages",

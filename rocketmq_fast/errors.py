@@ -91,6 +91,10 @@ class RequestTimeout(RemotingError, TimeoutError):
     """No answer within the timeout. The request may still have been carried out."""
 
 
+class ReplyTimeout(RequestTimeout):
+    """A request was stored, but no reply to it came in time. It may still be worked on."""
+
+
 class TooMuchRequests(RemotingError):
     """More is waiting to be sent than the client may hold; nothing was sent."""
 

@@ -118,7 +118,8 @@ class Message:
     `keys` may be one string or several; they are joined with a blank, as Java does. `properties`
     are the user's own; names and values must not be blank nor hold the separators U+0001 and
     U+0002. `delay_time_level` 1..18 stands for the broker's delay levels (1 s to 2 h by default),
-    0 for none. `transaction_id` is set on the copy that a local transaction is given.
+    0 for none. `transaction_id` is set on the copy that a local transaction is given,
+    `system_properties` on a reply.
 
     Raises ConfigError for a reserved or unusable property.
     """
@@ -132,6 +133,7 @@ class Message:
     delay_time_level: int = 0
     wait_store_msg_ok: bool = True
     transaction_id: str | None = field(default=None, init=False, compare=False)
+    system_properties: Mapping[str, str] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         body = cast(object, self.body)
@@ -161,7 +163,7 @@ class Message:
 
     def wire_properties(self) -> dict[str, str]:
         """All properties as stored with the message: the user's, tags, keys, delay, WAIT."""
-        table = dict(self.properties)
+        table = {**self.properties, **self.system_properties}
         if self.keys is not None:
             table["KEYS"] = str(self.keys)
         if self.tags is not None:

@@ -29,6 +29,7 @@ COVERED = {
     "producer.py": "test_producer",
     "producer_async.py": "test_producer_async",
     "pull.py": "test_pull",
+    "request_reply.py": "test_request_reply",
     "retry.py": "test_retry",
     "spark_read.py": "test_spark_read",
     "tags.py": "test_tags",
@@ -96,6 +97,13 @@ def test_transaction(tmp_path: Path) -> None:
         assert cluster.message_count("TopicTest") >= 1
     assert "asked about order-1" not in said
     assert said.endswith("stopped\n")
+
+
+def test_request_reply(cluster: Cluster) -> None:
+    cluster.create_topic("TopicTest", queues=4)
+    cluster.create_topic("AnotherTopic", queues=4)
+    said = finish(script("request_reply.py"), environment(cluster.namesrv_addr))
+    assert said == "HELLO\nnobody\n"
 
 
 def test_batch_listener(cluster: Cluster) -> None:

@@ -153,7 +153,7 @@ class ClientInstance:
         self._lock = threading.Lock()
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, ProducerMember] = {}
-        self._pushed = PushedToProducers(self._producers)
+        self.pushed = PushedToProducers(self._producers)
         self._routes: dict[str, TopicRouteData] = {}
         self._broker_table: dict[str, BrokerData] = {}
         self._broker_versions: dict[str, int] = {}
@@ -506,7 +506,7 @@ class ClientInstance:
             self.rebalance_soon()
             return
         if command.code in PRODUCER_REQUESTS:
-            self._pushed.serve(connection, command)
+            self.pushed.serve(connection, command)
             return
         # Rare, and they ask brokers or run the listener: each on a thread of its own.
         threading.Thread(

@@ -28,6 +28,7 @@ _STATUS = {
 _RECONSUME_TIME = "RECONSUME_TIME"
 _MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
 _FIRST_RETRY_LEVEL = 3
+_MESSAGE_TYPE, _REPLY = "MSG_TYPE", "reply"
 
 _ids: UniqueIdGenerator | None = None
 
@@ -63,7 +64,7 @@ def send_command(
     default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUE_NUMS,
     create_topic_key: str = AUTO_CREATE_TOPIC,
 ) -> RemotingCommand:
-    """Request 310, or 320 for a batch, with its one-letter fields.
+    """Request 310, 320 for a batch, or 325 for a reply, with its one-letter fields.
 
     Raises MessageEncodeError for properties that cannot be written.
     """
@@ -87,6 +88,8 @@ def send_command(
     if max_reconsume_times is not None:
         fields["l"] = max_reconsume_times
     code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+    if table.get(_MESSAGE_TYPE) == _REPLY:
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
     return RemotingCommand(code, fields, body)
 
 

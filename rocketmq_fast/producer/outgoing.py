@@ -58,7 +58,9 @@ class Packer:
 
     def pack(self, message: Message) -> Outgoing:
         """One message. Raises ConfigError, MessageTooLarge."""
-        topic = self._names.wrap(message.topic)
+        # The topic of replies belongs to the broker, and to no namespace.
+        reply = bool(message.system_properties)
+        topic = message.topic if reply else self._names.wrap(message.topic)
         if topic not in self._topics:
             self._check_topic(topic)
         body = message.body

@@ -21,6 +21,7 @@ from rocketmq_fast.model import Message, MessageQueue, SendResult
 from rocketmq_fast.producer.compression import Compressor
 from rocketmq_fast.producer.options import ProducerOptions, producer_options
 from rocketmq_fast.producer.outgoing import Outgoing, Packer
+from rocketmq_fast.producer.request_reply import Requests
 from rocketmq_fast.producer.routes import PublishRoutes
 from rocketmq_fast.producer.selectors import QueueSelector
 from rocketmq_fast.producer.sender import SendCallback, Sender
@@ -227,6 +228,43 @@ class Producer:
             out, running.seconds(timeout), _checked(running, out, queue), callback
         )
 
+    def request(
+        self,
+        message: Message,
+        timeout: Timeout = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+    ) -> MessageExt:
+        """Send and wait for the reply of whoever consumes the message.
+
+        The consumer answers with `create_reply_message`. One timeout covers the send and the wait.
+        Raises ReplyTimeout, and what `send_async` gives its future.
+        """
+        running = self._started()
+        if running.instance.loop.in_loop:
+            raise ClientStateError("a callback cannot wait for a reply: use request_async")
+        future = self.request_async(
+            message, timeout=timeout, queue=queue, selector=selector, arg=arg
+        )
+        return future.result()
+
+    def request_async(
+        self,
+        message: Message,
+        *,
+        timeout: Timeout = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+    ) -> Future[MessageExt]:
+        """As request, without waiting; callbacks of the future run on the client's I/O thread."""
+        running = self._started()
+        out = self._packer.pack(message)
+        target = _target(running, message, queue, selector, arg)
+        return running.requests.send(out, running.seconds(timeout), target)
+
     def split_batches(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
         """Cut messages, in order, into lists that fit into one send_batch each.
 
@@ -280,6 +318,7 @@ class Running:
             self.instance, options.default_topic_queue_nums, options.create_topic_key
         )
         self.sender = Sender(self.instance, self.group, options, self.routes)
+        self.requests = Requests(self.instance, self.sender)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Writable queues, by the names that the program knows."""
@@ -333,6 +372,7 @@ class Running:
         """Finish what is in flight, leave the group, give the instance up."""
         # On the loop's own thread (a callback) waiting would keep the answers away.
         wait = self.options.send_timeout + _SHUTDOWN_MARGIN_SECONDS
+        self.requests.fail_open()
         self.sender.close(0.0 if self.instance.loop.in_loop else wait)
         self.instance.unregister_producer(self.group)
         release_instance(self.instance)
