@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rocketmq_fast.client.options import ClientOptions, check_range
+from rocketmq_fast.client.options import ClientOptions, check_range, milliseconds
 from rocketmq_fast.client.sending import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.producer.compression import check_level, codec_of
+from rocketmq_fast.producer.latency import LATENCY_MAX, NOT_AVAILABLE_DURATION
 from rocketmq_fast.protocol.codes import ResponseCode
 from rocketmq_fast.protocol.names import AUTO_CREATE_TOPIC, check_topic
 
@@ -33,6 +34,8 @@ class ProducerOptions(ClientOptions):
         without meaning for LZ4 below 3.
     retry_response_codes: answers after which `send` tries another broker; add 2 (SYSTEM_BUSY) to
         have it wait out a busy one.
+    send_latency_fault_enable: leave brokers alone that were slow or failed: after a send of at
+        least latency_max[i] ms for not_available_duration[i] ms, after a failed one as after 30 s.
     max_in_flight, max_in_flight_bytes: what `send_async` keeps without an answer; beyond it blocks.
     """
 
@@ -47,6 +50,9 @@ class ProducerOptions(ClientOptions):
     retry_another_broker_when_not_store_ok: bool = False
     max_message_size: int = 4 << 20
     retry_response_codes: Any = _RETRY_CODES
+    send_latency_fault_enable: bool = False
+    latency_max: Any = LATENCY_MAX
+    not_available_duration: Any = NOT_AVAILABLE_DURATION
     max_in_flight: int = 1_000
     max_in_flight_bytes: int = 100 << 20
 
@@ -73,6 +79,14 @@ class ProducerOptions(ClientOptions):
                 f"retry_response_codes is {self.retry_response_codes!r}, not a set of integers"
             ) from None
         object.__setattr__(self, "retry_response_codes", codes)
+        for name in ("latency_max", "not_available_duration"):
+            times = tuple(milliseconds(name, value) for value in getattr(self, name))
+            object.__setattr__(self, name, times)
+        if len(self.latency_max) != len(self.not_available_duration):
+            raise ConfigError(
+                f"latency_max has {len(self.latency_max)} steps, "
+                f"not_available_duration {len(self.not_available_duration)}"
+            )
 
     @property
     def send_timeout(self) -> float:

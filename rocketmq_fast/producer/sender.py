@@ -24,6 +24,7 @@ from rocketmq_fast.errors import (
 )
 from rocketmq_fast.model import MessageQueue, SendResult, SendStatus
 from rocketmq_fast.producer.in_flight import InFlight
+from rocketmq_fast.producer.latency import AvoidFaults, FaultTable
 from rocketmq_fast.producer.options import ProducerOptions
 from rocketmq_fast.producer.outgoing import Outgoing
 from rocketmq_fast.producer.routes import PublishRoutes
@@ -60,7 +61,11 @@ class Sender:
         self.instance = instance
         self.options = options
         self.routes = routes
+        self.faults: FaultTable | None = None
         self.turn = RoundRobin()
+        if options.send_latency_fault_enable:
+            self.faults = FaultTable(options.latency_max, options.not_available_duration)
+            self.turn = AvoidFaults(self.faults)
         self.in_flight = InFlight(options.max_in_flight, options.max_in_flight_bytes)
         self.closing = False
         self.names = options.names
@@ -84,6 +89,12 @@ class Sender:
             command.ext_fields["k"] = "true"
         return command
 
+    def note(self, queue: MessageQueue, began: float, *, failed: bool) -> None:
+        """Remember how long a broker took, where that is wanted."""
+        if self.faults is not None:
+            latency = (time.monotonic() - began) * 1000
+            self.faults.record(queue.broker_name, latency, failed=failed)
+
     # ---------------------------------------------------------------------------------- waiting
 
     def send(self, out: Outgoing, timeout: float, queue: MessageQueue | None) -> SendResult:
@@ -102,7 +113,8 @@ class Sender:
         for attempt in range(attempts):
             last = attempt + 1 == attempts
             target = queue or self.turn.choose(queues, target.broker_name if target else None)
-            left = deadline - time.monotonic()
+            began = time.monotonic()
+            left = deadline - began
             if left <= 0:
                 causes.append(RequestTimeout(f"the timeout of {timeout:.3f} s is over"))
                 break
@@ -112,12 +124,15 @@ class Sender:
                 )
                 stored = send_result(answer, self.names.unwrap_queue(target), out.msg_id)
             except BrokerError as error:
+                self.note(target, began, failed=error.retriable or error.refresh_route)
                 if queue is not None or error.code not in options.retry_response_codes:
                     raise
                 failure: RocketMQError = error
             except (RemotingError, BrokerNotFound) as error:
+                self.note(target, began, failed=True)
                 failure = error
             else:
+                self.note(target, began, failed=False)
                 if stored.status is SendStatus.SEND_OK or last:
                     return stored
                 if not options.retry_another_broker_when_not_store_ok:
@@ -214,10 +229,11 @@ class _AsyncSend:
     """A send without a thread of its own: driven by the caller first, then by the event loop."""
 
     __slots__ = (
-        "_attempts_left", "_callback", "_causes", "_deadline", "_fixed", "_sender", "_target",
-        "future", "out",
+        "_attempts_left", "_began", "_callback", "_causes", "_deadline", "_fixed", "_sender",
+        "_target", "future", "out",
     )  # fmt: skip
     _target: MessageQueue  # set by start
+    _began: float  # set by each attempt
 
     def __init__(
         self,
@@ -252,7 +268,8 @@ class _AsyncSend:
         sender = self._sender
         target = self._target
         self._attempts_left -= 1
-        left = self._deadline - time.monotonic()
+        self._began = time.monotonic()
+        left = self._deadline - self._began
         try:
             if left <= 0:
                 self._attempts_left = 0
@@ -272,6 +289,7 @@ class _AsyncSend:
         """Loop thread."""
         sender, target = self._sender, self._target
         if isinstance(answer, Exception):
+            sender.note(target, self._began, failed=True)
             if isinstance(answer, RemotingError):
                 self._again(answer)
             else:
@@ -280,8 +298,10 @@ class _AsyncSend:
         try:
             result = send_result(answer, sender.names.unwrap_queue(target), self.out.msg_id)
         except (BrokerError, CodecError) as error:
+            sender.note(target, self._began, failed=error.retriable)
             self.fail(error)
             return
+        sender.note(target, self._began, failed=False)
         self._end(result, None)
 
     def _again(self, error: RocketMQError) -> None:
