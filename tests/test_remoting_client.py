@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from rocketmq_fast.errors import (
     RemotingError,
     RequestTimeout,
 )
-from rocketmq_fast.remoting.client import RemotingClient, parse_address
+from rocketmq_fast.remoting.client import Channel, RemotingClient, parse_address
 from rocketmq_fast.remoting.loop import EventLoop
 from rocketmq_fast.remoting.server import Peer, RemotingServer
 from tests.waiting import wait_for
@@ -308,6 +309,96 @@ def test_closed_client_refuses_and_fails_what_waits(server: Server, client: Remo
     assert isinstance(errors[0], ConnectionClosed)
     with pytest.raises((ClientStateError, ConnectionClosed)):
         client.invoke("127.0.0.1:9", RemotingCommand(1), 1.0)
+
+
+@pytest.fixture
+def slow_connect(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Connects wait until the event is set."""
+    allowed = threading.Event()
+    opened = Channel._open
+
+    def wait(channel: Channel) -> socket.socket:
+        assert allowed.wait(30.0)
+        return opened(channel)
+
+    monkeypatch.setattr(Channel, "_open", wait)
+    return allowed
+
+
+def test_close_fails_what_waits_for_a_connection(
+    server: Server, client: RemotingClient, slow_connect: threading.Event
+) -> None:
+    errors: list[RemotingCommand | Exception] = []
+    done = threading.Event()
+
+    def take(result: RemotingCommand | Exception) -> None:
+        errors.append(result)
+        done.set()
+
+    client.invoke_async(server.address, RemotingCommand(1), 30.0, take)
+    client.close()
+    assert done.wait(10.0)
+    assert isinstance(errors[0], ConnectionClosed)
+    assert "shut down" in str(errors[0])
+    slow_connect.set()
+
+
+def test_call_that_timed_out_before_the_connection_is_not_sent(
+    server: Server, client: RemotingClient, slow_connect: threading.Event
+) -> None:
+    with pytest.raises(RequestTimeout):
+        client.invoke(server.address, RemotingCommand(77, {"text": "x"}, b"x"), 0.2)
+    client.invoke_oneway(server.address, RemotingCommand(78))
+    slow_connect.set()
+    assert ask(client, server.address, "later") == "later"
+    assert [command.code for command in server.seen] == [78, 1]
+
+
+def test_server_that_leaves_without_a_word_may_want_tls(client: RemotingClient) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            sock, _ = listener.accept()
+            sock.recv(4096)
+            sock.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(ConnectionClosed, match="use_tls"):
+            client.invoke(f"127.0.0.1:{listener.getsockname()[1]}", RemotingCommand(1), 5.0)
+        thread.join(10.0)
+
+
+def test_server_that_answered_before_gives_no_hint(server: Server, client: RemotingClient) -> None:
+    ask(client, server.address, "x")
+    server.handler = lambda peer, _: peer.connection.close("as told")
+    with pytest.raises(ConnectionClosed) as caught:
+        client.invoke(server.address, RemotingCommand(1), 5.0)
+    assert "TLS" not in str(caught.value)
+
+
+def test_unreachable_address_is_told() -> None:
+    told: list[str] = []
+    loop = EventLoop("test-unreachable")
+    loop.start()
+    made = RemotingClient(loop, lambda *_: None, on_unreachable=told.append)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(ConnectError):
+        made.invoke(address, RemotingCommand(1), 5.0)
+    wait_for(lambda: told == [address], "the address")
+    made.close()
+    loop.stop()
+
+
+def test_port_that_is_taken_is_named() -> None:
+    loop = EventLoop("test-taken")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}") as caught:
+            RemotingServer(loop, lambda *_: None).listen("127.0.0.1", port)
+    assert caught.value.errno == errno.EADDRINUSE
+    loop.stop()
 
 
 def test_blocking_call_on_the_loop_is_refused(server: Server, client: RemotingClient) -> None:

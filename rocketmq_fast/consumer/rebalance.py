@@ -12,7 +12,7 @@ from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.consumer.assigned import AssignedQueue, FlowListener
 from rocketmq_fast.consumer.offsets import OffsetStore
 from rocketmq_fast.consumer.strategies import utf16_order
-from rocketmq_fast.errors import RocketMQError, TopicRouteNotFound
+from rocketmq_fast.errors import BrokerError, RocketMQError, TopicRouteNotFound
 from rocketmq_fast.model import ConsumeFromWhere, MessageModel, MessageQueue
 from rocketmq_fast.protocol.names import RETRY_PREFIX
 
@@ -25,6 +25,15 @@ _AGAIN_SECONDS = 1.0
 # How late, at most, a round is repeated in which a broker could not be asked.
 _AGAIN_MOST = 20.0
 _MIB = 1 << 20
+# What 4.x and 5.x brokers remark with code 1.
+_UNKNOWN_GROUP = "no consumer for this group"
+# So many rounds in a row a broker may not know the group without a warning.
+_EARLY_ROUNDS = 3
+
+
+def _is_unknown_group(error: RocketMQError) -> bool:
+    """Whether a broker says that it has no member of the group."""
+    return isinstance(error, BrokerError) and _UNKNOWN_GROUP in (error.remark or "")
 
 
 class AssignmentListener(Protocol):
@@ -177,7 +186,10 @@ class Assignment:
                 if not topic.startswith(RETRY_PREFIX):
                     logger.warning("rebalance of %s: %s", self._group, error)
             except RocketMQError as error:
-                logger.warning("rebalance of %s for topic %s: %s", self._group, topic, error)
+                # Brokers need a moment to know a member that has just told them of itself.
+                early = self._failures < _EARLY_ROUNDS and _is_unknown_group(error)
+                level = logging.DEBUG if early else logging.WARNING
+                logger.log(level, "rebalance of %s for topic %s: %s", self._group, topic, error)
                 failed = True
         if failed:
             delay = min(_AGAIN_SECONDS * 2**self._failures, _AGAIN_MOST)

@@ -82,7 +82,8 @@ class Channel:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._connecting = False
-        self._unsent: list[tuple[int, bytes]] = []  # opaque and frame, until connected
+        # Opaque and frame of what waits for a connection; opaque None for one-way requests.
+        self._unsent: list[tuple[int | None, bytes]] = []
         self._calls: dict[int, _Call] = {}
         self._collected: deque[tuple[int, bytes]] = deque()  # until the loop sends them
         self._flushing = False
@@ -163,7 +164,7 @@ class Channel:
             return
         with self._lock:
             if self._connection is None:
-                self._connect_later(opaque, frame)
+                self._connect_later(None, frame)
                 return
         self.send_oneway(opaque, frame)
 
@@ -171,11 +172,11 @@ class Channel:
         """Forget a call whose caller gave up; a late answer is dropped."""
         self._calls.pop(opaque, None)
 
-    def _connect_later(self, opaque: int, frame: bytes) -> None:
+    def _connect_later(self, opaque: int | None, frame: bytes) -> None:
         """Queue the frame and begin to connect. Called with the lock held."""
         failure = self._failure
         if failure is not None and time.monotonic() - self._failed_at < _CONNECT_BACKOFF_SECONDS:
-            self._loop.call_soon(self._fail, opaque, failure)
+            self._loop.call_soon(self._fail_unsent, opaque, failure)
             return
         self._unsent.append((opaque, frame))
         if not self._connecting:
@@ -214,7 +215,9 @@ class Channel:
             self._failure = error
             unsent, self._unsent = self._unsent, []
         for opaque, _ in unsent:
-            self._fail(opaque, error)
+            self._fail_unsent(opaque, error)
+        if self._client.on_unreachable is not None and isinstance(error, ConnectError):
+            self._client.on_unreachable(self.address)
 
     def _connected(self, sock: socket.socket) -> None:
         if self._client.closed:
@@ -230,10 +233,12 @@ class Channel:
             self._failure = None
             unsent, self._unsent = self._unsent, []
             for opaque, frame in unsent:
+                if opaque is not None and opaque not in self._calls:
+                    continue  # its caller was told that there is no answer
                 try:
                     connection.send(frame)
                 except RemotingError as error:
-                    self._loop.call_soon(self._fail, opaque, error)
+                    self._loop.call_soon(self._fail_unsent, opaque, error)
             # Last: who finds a connection sends at once, which must not overtake what waited.
             self._connection = connection
 
@@ -245,6 +250,12 @@ class Channel:
         for opaque in list(self._calls):
             if opaque not in waiting:
                 self._fail(opaque, error)
+
+    def _fail_unsent(self, opaque: int | None, error: Exception) -> None:
+        if opaque is None:
+            logger.warning("one-way request to %s was not sent: %s", self.address, error)
+        else:
+            self._fail(opaque, error)
 
     def _fail(self, opaque: int, error: Exception) -> None:
         call = self._calls.pop(opaque, None)
@@ -285,17 +296,26 @@ class Channel:
             connection.close(f"idle for {_IDLE_SECONDS:.0f} s")
 
     def close(self) -> None:
-        """End the connection and fail what is in flight. Any thread."""
+        """End the connection; fail what is in flight or waits for a connection. Any thread."""
         connection = self._connection
         if connection is not None:
             connection.close("the client was shut down")
+        self._loop.call_soon(self._fail_all)
+
+    def _fail_all(self) -> None:
+        error = ConnectionClosed("the client was shut down", self.address)
+        with self._lock:
+            self._unsent.clear()
+        for opaque in list(self._calls):
+            self._fail(opaque, error)
 
 
 class RemotingClient:
     """Calls to any number of addresses over one event loop.
 
-    `on_request` gets requests that a server sends on its own; it runs on the loop's thread and must
-    not block. All other methods may be called from any thread; `invoke` not from the loop's.
+    `on_request` gets requests that a server sends on its own, `on_unreachable` an address that
+    could not be connected to; they run on the loop's thread and must not block. All other methods
+    may be called from any thread; `invoke` not from the loop's.
     """
 
     def __init__(
@@ -306,8 +326,10 @@ class RemotingClient:
         connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
         signer: Signer | None = None,
         tls: ssl.SSLContext | None = None,
+        on_unreachable: Callable[[str], object] | None = None,
     ) -> None:
         self.tls = tls
+        self.on_unreachable = on_unreachable
         self._signer = signer
         self.connect_timeout = connect_timeout
         self.closed = False
@@ -398,7 +420,7 @@ class RemotingClient:
         self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def close(self) -> None:
-        """Close every connection; calls in flight fail. Does not stop the loop."""
+        """Close every connection; calls without an answer fail. Does not stop the loop."""
         with self._lock:
             self.closed = True
             channels = list(self._channels.values())

@@ -65,6 +65,7 @@ class Connection:
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._closed = False
+        self._heard = False  # whether the peer ever sent anything
 
     def start(self) -> None:
         """Begin to receive. Any thread."""
@@ -133,9 +134,16 @@ class Connection:
             self._unsent_bytes += len(view)
 
     def _closed_error(self, error: Exception) -> ConnectionClosed:
-        closed = ConnectionClosed(f"connection to {self.address} ended: {error}", self.address)
+        text = f"connection to {self.address} ended: {error}{self._hint()}"
+        closed = ConnectionClosed(text, self.address)
         closed.__cause__ = error
         return closed
+
+    def _hint(self) -> str:
+        """What a peer may mean that ends the connection without a word."""
+        if self._heard or self._tls:
+            return ""
+        return " (it sent nothing at all, as a server does that wants TLS: use_tls)"
 
     def _watch_write(self) -> None:
         if not self._closed:
@@ -184,9 +192,10 @@ class Connection:
                 room = self._splitter.get_buffer()
                 received = self._receive(room)
                 if received == 0:
-                    self._close(ConnectionClosed(f"{self.address} closed the connection",
-                                                 self.address))
+                    text = f"{self.address} closed the connection{self._hint()}"
+                    self._close(ConnectionClosed(text, self.address))
                     return
+                self._heard = True
                 commands = self._splitter.commit(received)
             except _WOULD_BLOCK:
                 return

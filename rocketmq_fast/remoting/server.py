@@ -144,7 +144,10 @@ class RemotingServer:
         self._timer: Timer | None = None
 
     def listen(self, host: str, port: int) -> None:
-        """Bind and listen; `port` tells the chosen one when 0 is asked. Raises OSError."""
+        """Bind and listen; `port` tells the chosen one when 0 is asked.
+
+        Raises OSError that names host and port.
+        """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -155,6 +158,10 @@ class RemotingServer:
             sock.bind((host, port))
             sock.listen(1024)
             sock.setblocking(False)
+        except OSError as error:
+            sock.close()
+            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            raise OSError(error.errno, f"cannot listen on {place}: {error.strerror}") from error
         except BaseException:
             sock.close()
             raise
