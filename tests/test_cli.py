@@ -111,7 +111,8 @@ def cluster() -> Iterator[Cluster]:
 def test_version_and_help() -> None:
     assert spawn("--version").stdout == f"rocketmq-fast {__version__}\n"
     shown = spawn("--help").stdout
-    for command in ("demo", "broker", "produce", "consume", "topics", "groups", "lag"):
+    for command in ("demo", "broker", "produce", "consume", "topics", "groups", "lag",
+                    "offsets", "view", "dlq"):  # fmt: skip
         assert command in shown
         assert run(command, "--help").returncode == 0
 
@@ -141,6 +142,15 @@ def test_version_and_help() -> None:
         (["broker", "--namesrv-port", "70000"], "port"),
         (["broker", "--host", "0.0.0.0"], "--allow-remote"),  # noqa: S104 - it is refused
         (["broker", "--set", "colour=red"], "colour"),
+        (["offsets", "--group", "g", "--topic", "T", "--reset", "noon"], "or an offset"),
+        (["offsets", "--group", "g", "--topic", "T", "--queue", "b:x"], "BROKER:QUEUE_ID"),
+        (
+            ["offsets", "--group", "g", "--topic", "T", "--queue", "b:0", "--namesrv", "h:1"],
+            "--queue belongs to --reset",
+        ),
+        (["view", "--namesrv", "h:1"], "either MSGID or --key"),
+        (["view", "--key", "k", "--namesrv", "h:1"], "--topic"),
+        (["dlq", "resend", "--group", "g", "--namesrv", "h:1"], "either MSGIDs or --all"),
     ],
 )
 def test_wrong_options_exit_2_with_one_line(words: list[str], part: str) -> None:
@@ -155,6 +165,9 @@ def test_wrong_options_exit_2_with_one_line(words: list[str], part: str) -> None
         ["topics"],
         ["groups"],
         ["lag", "--group", "g"],
+        ["offsets", "--group", "g", "--topic", "T"],
+        ["view", "7F0000010000000000000000000000000000"[:32]],
+        ["dlq", "list", "--group", "g"],
     ],
 )
 def test_nobody_there_exits_1_with_one_line(words: list[str]) -> None:

@@ -146,18 +146,23 @@ def check_parses(line: str) -> argparse.Namespace:
         pytest.fail(f"this command line is wrong: {line}")
 
 
+def _parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """A parser and those of its commands."""
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    return [parser, *(p for a in below for sub in a.choices.values() for p in _parsers(sub))]
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    return [option for action in parser._actions for option in action.option_strings]
+
+
 def test_every_command_is_described() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `(\w+)` \|", text, re.M))
     actions = [a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction)]
     assert named == set(actions[0].choices)
     # Options that a page names belong to a command.
-    known = {
-        option
-        for parser in actions[0].choices.values()
-        for action in parser._actions
-        for option in action.option_strings
-    } | {"--version"}
+    known = {option for parser in _parsers(_parser()) for option in _options(parser)}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert named <= known, named - known
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from ipaddress import ip_address
 from typing import Any, Literal, Self, TypeVar
@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, TypeVar
 from rocketmq_fast._core import MessageExt, RemotingCommand
 from rocketmq_fast.admin.bodies import GroupMember, QueueLag, QueueRange
 from rocketmq_fast.admin.calls import AdminCalls
+from rocketmq_fast.admin.dead_letters import give_again, read_range
 from rocketmq_fast.client.instance import (
     ClientInstance,
     acquire_instance,
@@ -40,6 +41,7 @@ from rocketmq_fast.protocol.names import (
     SYSTEM_TOPICS,
     check_group,
     check_topic,
+    dlq_topic,
 )
 
 logger = logging.getLogger(__name__)
@@ -67,10 +69,10 @@ class Admin:
 
     def __init__(self, **options: Any) -> None:
         self._options = ClientOptions.of("Admin", options)
-        self._lock = threading.Lock()
-        self._instance: ClientInstance | None = None
         if options.get("namespace") is not None:
             raise ConfigError("Admin knows no namespace; give the whole names: 'namespace%topic'")
+        self._lock = threading.Lock()
+        self._instance: ClientInstance | None = None
 
     # ----------------------------------------------------------------------------- lifecycle
 
@@ -283,9 +285,9 @@ class Admin:
         `timestamp`: to the messages stored from then on. `offset`: the same number for every queue,
         a number for each of some queues, "earliest" or "latest"; numbers outside of a queue are
         brought to its ends. A running group is told by its brokers: by a 4.x broker at once, by a
-        5.x broker at the next pull, which an idle group makes within 20 s. It takes a timestamp,
-        "earliest" or "latest", since numbers written meanwhile would be overwritten by its members'
-        commits: ClientStateError. Also ConfigError, TopicRouteNotFound.
+        5.x broker at the next pull, which an idle group makes within 20 s. 4.x brokers move a
+        running group by timestamp, "earliest" or "latest" only; numbers written meanwhile would be
+        overwritten by its members' commits: ClientStateError. Also ConfigError, TopicRouteNotFound.
         """
         if (timestamp is None) == (offset is None):
             raise ConfigError("give either timestamp or offset")
@@ -301,9 +303,8 @@ class Admin:
             elif offset == "earliest":
                 moment = 0
             else:
-                raise ClientStateError(
-                    f"group {group!r} has {len(members)} members; "
-                    "offsets by number can only be set while it has none"
+                return self._reset_online_by_number(
+                    group, self._targets(topic, None, offset), len(members)
                 )
             return self._reset_online(group, topic, moment)
         targets = self._targets(topic, timestamp, offset)
@@ -317,6 +318,21 @@ class Admin:
         for address in _masters_of(self.route(topic).broker_datas).values():
             found |= calls.reset_offset(address, group, topic, moment)
         return dict(sorted(found.items()))
+
+    def _reset_online_by_number(
+        self, group: str, targets: dict[MessageQueue, int], members: int
+    ) -> dict[MessageQueue, int]:
+        calls = self._calls()
+        addresses = {queue: self._master_of(queue) for queue in targets}
+        for address in sorted(set(addresses.values())):
+            if not calls.takes_numbers(address):
+                raise ClientStateError(
+                    f"group {group!r} has {members} members, and broker {address} moves running "
+                    "groups by time only; offsets by number need a group without members there"
+                )
+        for queue, target in targets.items():
+            calls.reset_queue(addresses[queue], group, queue, target)
+        return targets
 
     def _targets(
         self,
@@ -375,9 +391,9 @@ class Admin:
         """
         address, offset = _parse_offset_id(msg_id)
         info = self.cluster()
-        known = {a for data in info.brokers.values() for a in data.broker_addrs.values()}
-        if address in known:
-            return self._calls().view_message(address, offset)
+        for name, data in info.brokers.items():
+            if address in data.broker_addrs.values():
+                return self._calls().view_message(address, offset, name)
         if topic is None:
             raise BrokerNotFound(
                 f"message id {msg_id!r} names {address}, which is no broker here; "
@@ -385,13 +401,37 @@ class Admin:
             )
         found = self._query(
             topic,
-            lambda calls, address: calls.query_message(address, topic, msg_id, unique=True),
+            lambda calls, name, address: calls.query_message(
+                address, topic, msg_id, broker_name=name, unique=True
+            ),
         )
         if not found:
             raise QueryNotFound(
                 ResponseCode.QUERY_NOT_FOUND, f"no message of topic {topic!r} has id {msg_id!r}"
             )
         return found[0]
+
+    def dead_letters(self, group: str) -> Iterator[MessageExt]:
+        """What the group failed for good and is still stored, oldest first per queue.
+
+        Messages of topic `%DLQ%group`; property RETRY_TOPIC tells where one came from. Reads while
+        it is iterated, up to what was there at the call; empty for a group without dead letters.
+        """
+        check_group(group, DEFAULT_CONSUMER_GROUP)
+        try:
+            ranges = self.offsets(dlq_topic(group))
+        except TopicRouteNotFound:
+            ranges = {}
+        return read_range(self._calls(), self._master_of, ranges)
+
+    def resend_dead_letter(self, group: str, message: MessageExt) -> None:
+        """Give a dead letter to its group once more, with all its tries before it.
+
+        Other groups do not see it, and the dead letter stays stored: resent twice, it is consumed
+        twice. Raises ConfigError for a message that is no dead letter of the group.
+        """
+        check_group(group, DEFAULT_CONSUMER_GROUP)
+        give_again(self._started(), group, message)
 
     def query(
         self,
@@ -408,18 +448,24 @@ class Admin:
         check_range("max_num", max_num, 1, 64)
         found = self._query(
             topic,
-            lambda calls, address: calls.query_message(
-                address, topic, key, max_num=max_num, begin_ms=begin_ms, end_ms=end_ms
+            lambda calls, name, address: calls.query_message(
+                address,
+                topic,
+                key,
+                broker_name=name,
+                max_num=max_num,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
             ),
         )
         return sorted(found, key=lambda message: message.store_timestamp)[:max_num]
 
-    def _query(self, topic: str, ask: Callable[[AdminCalls, str], list[_T]]) -> list[_T]:
+    def _query(self, topic: str, ask: Callable[[AdminCalls, str, str], list[_T]]) -> list[_T]:
         masters = _masters_of(self.route(topic).broker_datas)
         if not masters:
             raise TopicRouteNotFound(topic, f"the route of topic {topic!r} names no master")
         calls = self._calls()
-        return [item for address in masters.values() for item in ask(calls, address)]
+        return [item for name, address in masters.items() for item in ask(calls, name, address)]
 
 
 def _masters_of(brokers: Iterable[BrokerData]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketmq_fast._core import MessageExt, RemotingCommand, decode_messages
+from rocketmq_fast._core import MessageBatch, MessageExt, RemotingCommand, decode_messages
 from rocketmq_fast.admin.bodies import (
     GroupMember,
     QueueLag,
@@ -12,16 +12,30 @@ from rocketmq_fast.admin.bodies import (
     members_of,
     topic_stats_of,
 )
-from rocketmq_fast.client.broker_calls import BrokerCalls
-from rocketmq_fast.errors import ConsumerNotOnline, QueryNotFound
+from rocketmq_fast.client.broker_calls import BrokerCalls, number_field, read_command
+from rocketmq_fast.errors import (
+    BrokerError,
+    ConsumerNotOnline,
+    MessageDecodeError,
+    QueryNotFound,
+)
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.bodies import compact, offset_table_of
-from rocketmq_fast.protocol.codes import RequestCode
+from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 
 _QUERY_BY_KEY_TIMEOUT = 18.0
 # From 4.9.5 brokers on, a newer request would have this field signed under ACL, which they refuse.
 _UNIQUE_QUERY_VERSION = 399
 _INT64_MAX = 2**63 - 1
+# A group that every broker has: who reads with it needs none of his own.
+_TOOLS_GROUP = "TOOLS_CONSUMER"
+_READ_COUNT = 32
+_READ_CODES = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
 
 
 class AdminCalls(BrokerCalls):
@@ -93,12 +107,46 @@ class AdminCalls(BrokerCalls):
         command = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
         return offset_table_of(self._invoke(address, command).body)
 
+    def takes_numbers(self, address: str) -> bool:
+        """Whether a broker moves a running group to given offsets (5.x, unless it is set off)."""
+        answer = self._invoke(address, RemotingCommand(RequestCode.GET_BROKER_CONFIG))
+        return b"useServerSideResetOffset=true" in answer.body.split()
+
+    def reset_queue(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        """Have a broker for which `takes_numbers` is true move a running group in one queue."""
+        fields = {
+            "topic": queue.topic,
+            "group": group,
+            "queueId": str(queue.queue_id),
+            "offset": str(offset),
+            "timestamp": "0",
+            "isForce": "true",
+        }
+        self._invoke(address, RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields))
+
+    def read(self, address: str, queue: MessageQueue, offset: int) -> tuple[MessageBatch, int]:
+        """Messages from `offset` on, as many as the broker gives, and where to go on.
+
+        The same offset when there is none. Raises MessageDecodeError for one that is damaged.
+        """
+        answer = self._remoting.invoke(
+            address, read_command(_TOOLS_GROUP, queue, offset, _READ_COUNT), self._timeout
+        )
+        if answer.code not in _READ_CODES:
+            raise BrokerError.of(answer.code, f"{queue}: {answer.remark}", address)
+        batch = decode_messages(answer.body)
+        if batch.errors:
+            raise MessageDecodeError(f"{queue} from offset {offset} on: {batch.errors[0]}")
+        batch.broker_name = queue.broker_name
+        return batch, number_field(answer, "nextBeginOffset", str(queue))
+
     def query_message(
         self,
         address: str,
         topic: str,
         key: str,
         *,
+        broker_name: str | None = None,
         unique: bool = False,
         max_num: int = 32,
         begin_ms: int = 0,
@@ -120,10 +168,12 @@ class AdminCalls(BrokerCalls):
             answer = self._invoke(address, command, _QUERY_BY_KEY_TIMEOUT)
         except QueryNotFound:
             return []
+        batch = decode_messages(answer.body)
+        batch.broker_name = broker_name
         # The index knows hashes only.
         return [
             message
-            for message in decode_messages(answer.body)
+            for message in batch
             if message.topic == topic
             and (message.msg_id == key if unique else key in (message.keys or "").split(" "))
         ]

@@ -70,6 +70,25 @@ def start(text: str) -> str | datetime:
         ) from None
 
 
+def position(text: str) -> str | datetime | int:
+    """Where a group shall be: first, last, a time, or an offset of less than 12 digits."""
+    word = text.strip()
+    if word.isdecimal() and len(word) < 12:
+        return int(word)
+    try:
+        return start(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or an offset") from None
+
+
+def queue(text: str) -> tuple[str, int]:
+    """BROKER:ID."""
+    broker, colon, number = text.strip().rpartition(":")
+    if not colon or not broker or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not BROKER:QUEUE_ID, such as broker-a:0")
+    return broker, int(number)
+
+
 def names(text: str) -> list[str]:
     """A list with commas, without blanks."""
     found = [item.strip() for item in text.split(",") if item.strip()]

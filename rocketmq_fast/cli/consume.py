@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import base64
-import json
 import signal
 import threading
 import time
@@ -23,12 +21,12 @@ from rocketmq_fast import (
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.cli import arguments
 from rocketmq_fast.cli.output import Output, Progress, number, only_errors, rate
+from rocketmq_fast.cli.render import shown
 from rocketmq_fast.cli.signals import Stop, stop_on_signals
 from rocketmq_fast.cli.tally import Tally
 from rocketmq_fast.errors import ConfigError
 
 _TICK_SECONDS = 0.05
-_SHOWN_BODY = 200
 # A call of this listener takes microseconds; only one that waits for the end can still be there.
 _STOP_MILLIS = 500
 # From the moment that the stop begins until the workers see it. If it takes longer, the next call
@@ -129,7 +127,7 @@ class Printer:
         if not self._quiet:
             try:
                 for message in messages[:taken]:
-                    self._output.line(self._shown(queue, message))
+                    self._output.line(shown(queue, message, as_json=self._output.as_json))
             except OSError as error:
                 self.broken = error
         if self.broken is not None or taken < len(messages):
@@ -137,39 +135,6 @@ class Printer:
         elif self._tally.is_full:
             self.stopping.wait()
             time.sleep(_STOPPING_SECONDS)
-
-    def _shown(self, queue: MessageQueue, message: MessageExt) -> str:
-        if self._output.as_json:
-            return json.dumps(_fields(queue, message), ensure_ascii=False)
-        time_text = datetime.fromtimestamp(message.born_timestamp / 1000).isoformat(
-            " ", "milliseconds"
-        )
-        body = message.body
-        text = body[:_SHOWN_BODY].decode("utf-8", "backslashreplace")
-        # A body must not steer the terminal.
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-        if len(body) > _SHOWN_BODY:
-            text += f"... ({len(body):,} bytes)"
-        tags, keys = message.tags or "-", message.keys or "-"
-        return f"{queue} {message.queue_offset} {time_text} {tags} {keys} {text}"
-
-
-def _fields(queue: MessageQueue, message: MessageExt) -> dict[str, Any]:
-    values = {
-        "topic": message.topic,
-        "broker_name": queue.broker_name,
-        "queue_id": queue.queue_id,
-        "queue_offset": message.queue_offset,
-        "born_timestamp": message.born_timestamp,
-        "msg_id": message.msg_id,
-        "tags": message.tags,
-        "keys": message.keys,
-        "reconsume_times": message.reconsume_times,
-    }
-    try:
-        return {**values, "body": message.body.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {**values, "body_base64": base64.b64encode(message.body).decode("ascii")}
 
 
 def _start_options(start: str | datetime) -> dict[str, Any]:

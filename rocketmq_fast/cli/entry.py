@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from rocketmq_fast._version import __version__
-from rocketmq_fast.cli import broker, consume, demo, inspect, produce
+from rocketmq_fast.cli import broker, consume, demo, inspect, messages, produce
 from rocketmq_fast.cli.output import Output, set_up_logging
 from rocketmq_fast.errors import ConfigError, RocketMQError
 
@@ -17,7 +17,7 @@ EXIT_FAILED = 1
 EXIT_BAD_OPTIONS = 2
 EXIT_INTERRUPTED = 130
 
-_COMMANDS = (demo, broker, produce, consume, inspect)
+_COMMANDS = (demo, broker, produce, consume, inspect, messages)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""`rocketmq-fast topics`, `groups` and `lag`: what an operator asks first."""
+"""`rocketmq-fast topics`, `groups`, `lag` and `offsets`: what an operator asks first."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from rocketmq_fast import Admin
+from rocketmq_fast import Admin, MessageQueue
 from rocketmq_fast.cli import arguments
 from rocketmq_fast.cli.output import Output, only_errors, table
 from rocketmq_fast.errors import ConfigError, RocketMQError
@@ -49,10 +49,37 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", required=True)
     parser.add_argument("--topic", help="only this topic")
     parser.set_defaults(run=lag)
+    parser = commands.add_parser(
+        "offsets",
+        parents=[common],
+        help="where a group is in a topic, and moving it",
+        description="Shows the first, committed and last offset of each queue. --reset moves the "
+        "group, running or not; by number a running group is moved by 5.x brokers only.",
+    )
+    arguments.add_namesrv(parser)
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument(
+        "--reset",
+        type=arguments.position,
+        metavar="first|last|TIME|OFFSET",
+        help="go on there: 2026-01-31T08:00:00, 20260131080000, milliseconds since 1970 "
+        "(12 digits or more) or an offset",
+    )
+    parser.add_argument(
+        "--queue",
+        type=arguments.queue,
+        action="append",
+        default=[],
+        metavar="BROKER:ID",
+        help="only this queue, with an offset; may be repeated",
+    )
+    parser.set_defaults(run=offsets)
 
 
 @contextlib.contextmanager
-def _admin(options: argparse.Namespace) -> Iterator[Admin]:
+def running_admin(options: argparse.Namespace) -> Iterator[Admin]:
+    """An administrator that logs no warnings."""
     # What goes wrong is in the error that is raised: no warnings beside it.
     admin = Admin(namesrv_addr=arguments.namesrv(options))
     with only_errors("rocketmq_fast.client"), admin:
@@ -63,7 +90,7 @@ def topics(options: argparse.Namespace, output: Output) -> int:
     """List topics, or create one."""
     if options.queues is not None and options.create is None:
         raise ConfigError("--queues belongs to --create")
-    with _admin(options) as admin:
+    with running_admin(options) as admin:
         if options.create is not None:
             queues = options.queues or 8
             admin.create_topic(options.create, queues=queues)
@@ -97,7 +124,7 @@ def topics(options: argparse.Namespace, output: Output) -> int:
 
 def groups(options: argparse.Namespace, output: Output) -> int:
     """List groups."""
-    with _admin(options) as admin:
+    with running_admin(options) as admin:
         rows: list[dict[str, Any]] = []
         for name in admin.groups(internal=options.all):
             try:
@@ -126,7 +153,7 @@ def groups(options: argparse.Namespace, output: Output) -> int:
 
 def lag(options: argparse.Namespace, output: Output) -> int:
     """Show the lag of a group."""
-    with _admin(options) as admin:
+    with running_admin(options) as admin:
         progress = admin.lag(options.group, options.topic)
     total = sum(one.lag for one in progress.values())
     rows = [
@@ -151,6 +178,56 @@ def lag(options: argparse.Namespace, output: Output) -> int:
         text = f"group {options.group} has no offsets"
     output.result({"group": options.group, "lag": total, "queues": rows}, text)
     return 0
+
+
+def offsets(options: argparse.Namespace, output: Output) -> int:
+    """Show, or move, the offsets of a group in a topic."""
+    if options.queue and not isinstance(options.reset, int):
+        raise ConfigError("--queue belongs to --reset OFFSET")
+    group, topic, moved = options.group, options.topic, None
+    with running_admin(options) as admin:
+        if options.reset is not None:
+            moved = _reset(admin, group, topic, options.reset, options.queue)
+        ranges = admin.offsets(topic)
+        # For a topic by name brokers tell 0 where the group has no offset.
+        progress = admin.lag(group)
+    rows: list[dict[str, Any]] = []
+    for queue, bounds in ranges.items():
+        row = {
+            "broker_name": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "min_offset": bounds.min_offset,
+            "committed": progress[queue].committed if queue in progress else None,
+            "max_offset": bounds.max_offset,
+        }
+        rows.append(row if moved is None else {**row, "reset": moved.get(queue)})
+    heads = ["queue", "first", "committed", "end"] + (["moved to"] if moved is not None else [])
+    shown = [
+        [f"{row['broker_name']}:{row['queue_id']}"]
+        + ["-" if value is None else value for value in list(row.values())[2:]]
+        for row in rows
+    ]
+    found = {"group": group, "topic": topic, "queues": rows}
+    output.result(found, table(heads, shown))
+    return 0
+
+
+def _reset(
+    admin: Admin,
+    group: str,
+    topic: str,
+    position: str | int | datetime,
+    queues: list[tuple[str, int]],
+) -> dict[MessageQueue, int]:
+    if isinstance(position, datetime):
+        return admin.reset_offsets(group, topic, timestamp=position)
+    if isinstance(position, str):
+        where: Literal["earliest", "latest"] = "earliest" if position == "first" else "latest"
+        return admin.reset_offsets(group, topic, offset=where)
+    if not queues:
+        return admin.reset_offsets(group, topic, offset=position)
+    wanted = {MessageQueue(topic, broker, number): position for broker, number in queues}
+    return admin.reset_offsets(group, topic, offset=wanted)
 
 
 def _time(milliseconds: int) -> str:

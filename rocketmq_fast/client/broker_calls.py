@@ -12,8 +12,9 @@ from rocketmq_fast.protocol.bodies import (
     consumer_ids_of,
     locked_queues_of,
 )
-from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
-from rocketmq_fast.remoting.client import AnswerCallback, RemotingClient
+from rocketmq_fast.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from rocketmq_fast.remoting.client import RemotingClient
+from rocketmq_fast.remoting.hooks import AnswerCallback
 
 OFFSET_TIMEOUT = 5.0
 SEND_BACK_TIMEOUT = 5.0
@@ -21,13 +22,33 @@ LOCK_TIMEOUT = 1.0
 QUERY_TIMEOUT = 6.0
 
 
-def _number(answer: RemotingCommand, name: str, what: str) -> int:
+def number_field(answer: RemotingCommand, name: str, what: str) -> int:
     """An integer ext field. Raises HeaderError: a missing offset must never read as 0."""
     text = answer.ext_fields.get(name)
     try:
         return int(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise HeaderError(f"{what}: field {name!r} is {text!r}, not an integer") from None
+
+
+def read_command(
+    group: str, queue: MessageQueue, offset: int, count: int, expression: str = "*"
+) -> RemotingCommand:
+    """A pull that is answered at once and neither commits nor needs a member of the group."""
+    fields = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(count),
+        "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": expression,
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    return RemotingCommand(RequestCode.PULL_MESSAGE, fields)
 
 
 class BrokerCalls:
@@ -39,8 +60,18 @@ class BrokerCalls:
     def __init__(self, remoting: RemotingClient, timeout: float, *, vip: bool = False) -> None:
         self._remoting = remoting
         self._timeout = timeout
+        self._vip = vip
+
+    def _address(self, address: str) -> str:
+        """Where a request goes that Java's client sends over the VIP channel, if there is one."""
+        return vip_channel(address) if self._vip else address
 
     def _invoke(
+        self, address: str, command: RemotingCommand, timeout: float | None = None
+    ) -> RemotingCommand:
+        return self._invoke_plain(self._address(address), command, timeout)
+
+    def _invoke_plain(
         self, address: str, command: RemotingCommand, timeout: float | None = None
     ) -> RemotingCommand:
         answer = self._remoting.invoke(address, command, timeout or self._timeout)
@@ -59,19 +90,9 @@ class BrokerCalls:
         client_id: str,
         *,
         consumer: str | None = None,
-        self._vip = vip
-
-    def _address(self, address: str) -> str:
-        """Where a request goes that Java's client sends over the VIP channel, if there is one."""
-        return vip_channel(address) if self._vip else address
         producer: str | None = None,
         wait: bool = True,
     ) -> None:
-    ) -> RemotingCommand:
-        return self._invoke_plain(self._address(address), command, timeout)
-
-    def _invoke_plain(
-        self, address: str, command: RemotingCommand, timeout: float | None = None
         """Take a group of this client off the broker's lists."""
         fields = {"clientID": client_id}
         if consumer is not None:
@@ -104,7 +125,7 @@ class BrokerCalls:
             return None
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError.of(answer.code, answer.remark, address)
-        return _number(answer, "offset", f"offset of {group!r} on {queue}")
+        return number_field(answer, "offset", f"offset of {group!r} on {queue}")
 
     @staticmethod
     def _commit_command(group: str, queue: MessageQueue, offset: int) -> RemotingCommand:
@@ -151,7 +172,7 @@ class BrokerCalls:
     ) -> int:
         fields = {"topic": queue.topic, "queueId": str(queue.queue_id), **more}
         answer = self._invoke(address, RemotingCommand(code, fields), QUERY_TIMEOUT)
-        return _number(answer, "offset", f"{code.name} of {queue}")
+        return number_field(answer, "offset", f"{code.name} of {queue}")
 
     def send_message_back(
         self,
@@ -225,12 +246,15 @@ class BrokerCalls:
         command = RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         self._invoke(address, command, QUERY_TIMEOUT)
 
-    def view_message(self, address: str, commit_log_offset: int) -> MessageExt:
+    def view_message(
+        self, address: str, commit_log_offset: int, broker_name: str | None = None
+    ) -> MessageExt:
         """The message at a log position. Raises MessageDecodeError when none begins there."""
         command = RemotingCommand(
             RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(commit_log_offset)}
         )
         batch = decode_messages(self._invoke(address, command, QUERY_TIMEOUT).body)
+        batch.broker_name = broker_name
         if len(batch) != 1 or batch[0].commit_log_offset != commit_log_offset:
             raise MessageDecodeError(f"no message begins at log offset {commit_log_offset}")
         return batch[0]

@@ -18,6 +18,7 @@ from functools import partial
 
 from rocketmq_fast._core import ArrowBatch, ArrowBuilder, MessageBatch, RemotingCommand, TagFilter
 from rocketmq_fast._core.message import decode_command
+from rocketmq_fast.client.broker_calls import read_command
 from rocketmq_fast.errors import (
     BrokerError,
     ConnectionClosed,
@@ -26,7 +27,7 @@ from rocketmq_fast.errors import (
     RemotingError,
     RocketMQError,
 )
-from rocketmq_fast.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from rocketmq_fast.protocol.codes import ResponseCode
 from rocketmq_fast.spark.brokers import Brokers
 from rocketmq_fast.spark.offsets import DataLossError, QueueRange
 from rocketmq_fast.spark.options import ReadOptions
@@ -184,22 +185,9 @@ class RangesReader:
         count = options.pull_batch_size
         if self._filter is None:
             count = min(count, window.end - window.cursor)
-        fields = {
-            "consumerGroup": options.group,
-            "topic": queue.topic,
-            "queueId": str(queue.queue_id),
-            "queueOffset": str(window.cursor),
-            "maxMsgNums": str(count),
-            "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": options.tags,
-            "subVersion": "0",
-            "expressionType": "TAG",
-        }
         self._client.invoke_async(
             window.queue.part.address,
-            RemotingCommand(RequestCode.PULL_MESSAGE, fields),
+            read_command(options.group, queue, window.cursor, count, options.tags),
             options.pull_timeout,
             partial(self._on_answer, window),
         )
