@@ -36,6 +36,7 @@ from rocketmq_fast.errors import (
     ClientStateError,
     CodecError,
     ConfigError,
+    HookError,
     RemotingError,
     ReplyTimeout,
     RocketMQError,
@@ -57,6 +58,7 @@ from rocketmq_fast.producer.producer import Producer
 from rocketmq_fast.producer.request_reply import create_reply_message
 from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
 from rocketmq_fast.producer.transaction import TransactionProducer
+from rocketmq_fast.remoting.hooks import RpcHook
 
 __all__ = [
     "Admin",
@@ -71,6 +73,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeFromWhere",
     "ConsumeStatus",
+    "HookError",
     "LocalFileOffsetStore",
     "LocalTransactionState",
     "MachineRoomNearby",
@@ -91,6 +94,7 @@ __all__ = [
     "RemotingError",
     "ReplyTimeout",
     "RocketMQError",
+    "RpcHook",
     "SendError",
     "SendResult",
     "SendStatus",

@@ -99,6 +99,12 @@ class TooMuchRequests(RemotingError):
     """More is waiting to be sent than the client may hold; nothing was sent."""
 
 
+class HookError(RemotingError):
+    """An RpcHook raised before the request: it was not sent. The cause is what the hook raised."""
+
+    retriable = False
+
+
 class NoNameServer(RemotingError):
     """No name server answered, or none is configured."""
 

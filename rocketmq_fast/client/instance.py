@@ -133,7 +133,11 @@ class ClientInstance:
         self._address_server = address_server
         self.loop = EventLoop(f"rocketmq-io-{client_id}")
         self.remoting = RemotingClient(
-            self.loop, self._on_request, signer=options.signer(), tls=options.tls()
+            self.loop,
+            self._on_request,
+            rpc_hooks=options.rpc_hooks,
+            signer=options.signer(),
+            tls=options.tls(),
         )
         self.name_servers = NameServers(self.remoting, name_servers)
         self.brokers = BrokerCalls(

@@ -20,6 +20,7 @@ from rocketmq_fast.client.address_server import (
 from rocketmq_fast.client.addresses import local_ip
 from rocketmq_fast.client.namespaces import Namespace, check_namespace, namespace_of_endpoint
 from rocketmq_fast.errors import ConfigError
+from rocketmq_fast.remoting.hooks import RpcHook, checked_hooks
 from rocketmq_fast.remoting.security import (
     Credentials,
     CredentialsProvider,
@@ -95,6 +96,7 @@ class ClientOptions:
     use_tls: True, or an ssl.SSLContext. The certificate and the host name are verified, against the
         system's authorities or tls_ca_file; tls_cert_file and tls_key_file for mutual TLS.
         tls_insecure=True turns the verification off.
+    rpc_hooks: an RpcHook or several, which see every request and answer.
     """
 
     namesrv_addr: Any = None
@@ -121,6 +123,7 @@ class ClientOptions:
     tls_key_file: str | None = None
     tls_key_password: str | None = field(default=None, repr=False)
     tls_insecure: bool = False
+    rpc_hooks: Any = None
 
     @classmethod
     def option_names(cls) -> list[str]:
@@ -159,6 +162,8 @@ class ClientOptions:
             self._milliseconds(name, 1)
         self._milliseconds("pull_time_delay_millis_when_exception", 0)
         self._check_security()
+        hooks = checked_hooks("rpc_hooks", self.rpc_hooks, RpcHook)
+        object.__setattr__(self, "rpc_hooks", hooks)
 
     def _check_security(self) -> None:
         if self.credentials is not None and not callable(self.credentials):

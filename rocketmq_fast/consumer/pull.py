@@ -33,7 +33,6 @@ from rocketmq_fast.errors import (
 )
 from rocketmq_fast.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketmq_fast.protocol.names import RETRY_PREFIX, retry_topic
-from rocketmq_fast.remoting.client import next_opaque
 
 logger = logging.getLogger(__name__)
 
@@ -245,12 +244,9 @@ class Puller:
         if self._options.post_subscription_when_pull:
             fields["sysFlag"] = str(flags | PullSysFlag.SUBSCRIPTION)
             fields["subscription"] = data.sub_string
-        opaque = next_opaque()
-        command = RemotingCommand(RequestCode.PULL_MESSAGE, fields, opaque=opaque)
-        remoting = self._instance.remoting
-        remoting.channel(address).call(
-            opaque, remoting.encode(command), TIMEOUT_SECONDS, partial(self._on_answer, queue)
-        )
+        command = RemotingCommand(RequestCode.PULL_MESSAGE, fields)
+        on_answer = partial(self._on_answer, queue)
+        self._instance.remoting.invoke_async(address, command, TIMEOUT_SECONDS, on_answer)
 
     # ------------------------------------------------------------------------------ answers
 

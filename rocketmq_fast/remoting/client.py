@@ -23,6 +23,12 @@ from rocketmq_fast.errors import (
 )
 from rocketmq_fast.protocol.codes import FLAG_ONEWAY
 from rocketmq_fast.remoting.connection import Connection
+from rocketmq_fast.remoting.hooks import (
+    AnswerCallback,
+    RpcHook,
+    before_request,
+    with_after_response,
+)
 from rocketmq_fast.remoting.loop import EventLoop
 from rocketmq_fast.remoting.security import Signer
 
@@ -38,7 +44,6 @@ _COLLECT_FROM_CALLS = 8
 # A connection without traffic is closed, as both sides of the Java code do.
 _IDLE_SECONDS = 120.0
 
-AnswerCallback = Callable[[RemotingCommand | Exception], None]
 RequestCallback = Callable[[Connection, RemotingCommand], None]
 
 _opaques = itertools.count(1)
@@ -324,12 +329,14 @@ class RemotingClient:
         on_request: RequestCallback,
         *,
         connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
+        rpc_hooks: tuple[RpcHook, ...] = (),
         signer: Signer | None = None,
         tls: ssl.SSLContext | None = None,
         on_unreachable: Callable[[str], object] | None = None,
     ) -> None:
         self.tls = tls
         self.on_unreachable = on_unreachable
+        self._hooks = rpc_hooks
         self._signer = signer
         self.connect_timeout = connect_timeout
         self.closed = False
@@ -339,8 +346,10 @@ class RemotingClient:
         self._lock = threading.Lock()
         self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
-    def encode(self, command: RemotingCommand) -> bytes:
+    def _encode(self, address: str, command: RemotingCommand) -> bytes:
         """A request as it goes out, signed where the client has credentials."""
+        if self._hooks:
+            before_request(self._hooks, address, command)
         if self._signer is not None:
             self._signer.sign(command)
         return encode_frame(command)
@@ -360,19 +369,25 @@ class RemotingClient:
     ) -> None:
         """Send a request; the callback gets the answer or an error, on the loop's thread."""
         command.opaque = next_opaque()
-        self.channel(address).call(command.opaque, self.encode(command), timeout, callback)
+        if self._hooks:
+            callback = with_after_response(self._hooks, address, command, callback)
+        frame = self._encode(address, command)
+        self.channel(address).call(command.opaque, frame, timeout, callback)
 
     def invoke_async_soon(
         self, address: str, command: RemotingCommand, timeout: float, callback: AnswerCallback
     ) -> None:
         """As `invoke_async`, sent together with others when many calls are open."""
         command.opaque = next_opaque()
-        self.channel(address).call_soon(command.opaque, self.encode(command), timeout, callback)
+        if self._hooks:
+            callback = with_after_response(self._hooks, address, command, callback)
+        frame = self._encode(address, command)
+        self.channel(address).call_soon(command.opaque, frame, timeout, callback)
 
     def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Send a request and wait for its answer, whatever its code.
 
-        Raises ConnectError, ConnectionClosed, RequestTimeout, or CodecError.
+        Raises ConnectError, ConnectionClosed, RequestTimeout, HookError, or CodecError.
         """
         if self._loop.in_loop:
             raise ClientStateError("a blocking call on the event loop's thread would never return")
@@ -385,8 +400,12 @@ class RemotingClient:
             done.release()
 
         command.opaque = next_opaque()
+        callback: AnswerCallback = on_answer
+        if self._hooks:
+            callback = with_after_response(self._hooks, address, command, callback)
+        frame = self._encode(address, command)
         channel = self.channel(address)
-        channel.call(command.opaque, self.encode(command), timeout, on_answer)
+        channel.call(command.opaque, frame, timeout, callback)
         # The sweep ends the call; the margin covers a loop that is late.
         if not done.acquire(timeout=timeout + 5.0):
             channel.cancel(command.opaque)
@@ -400,7 +419,7 @@ class RemotingClient:
         """Send a request that gets no answer."""
         command.opaque = next_opaque()
         command.flag |= FLAG_ONEWAY
-        self.channel(address).send_oneway(command.opaque, self.encode(command))
+        self.channel(address).send_oneway(command.opaque, self._encode(address, command))
 
     def on_command(self, connection: Connection, command: RemotingCommand) -> None:
         """Route a received command. Loop thread."""
