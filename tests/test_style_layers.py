@@ -18,6 +18,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "errors": BASE,
     "model": BASE,
     "_version": frozenset(),
+    "metrics": BASE,  # over what stats() and lag() give
     "_core": BASE,
     "protocol": CODEC,
     "remoting": CODEC,

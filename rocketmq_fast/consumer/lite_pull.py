@@ -365,6 +365,10 @@ class PullConsumer:
                 self._names.unwrap(topic): rates
                 for topic, rates in running.counters.rates().items()
             },
+            "totals": {
+                self._names.unwrap(topic): counters.figures()
+                for topic, counters in running.counters.totals().items()
+            },
             "queues": {
                 str(self._names.unwrap_queue(queue.message_queue)): {
                     "position": queue.position,

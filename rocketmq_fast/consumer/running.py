@@ -26,6 +26,7 @@ from rocketmq_fast.consumer.async_listener import (
 )
 from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.concurrent import ConcurrentListener, ConsumeConcurrentlyService
+from rocketmq_fast.consumer.hooks import ConsumerHooks
 from rocketmq_fast.consumer.inspection import direct_result, running_info_body
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
 from rocketmq_fast.consumer.locks import RENEW_SECONDS, QueueLocks
@@ -82,7 +83,7 @@ class RunningConsumer:
         self.options = options
         self._subscriptions = subscriptions
         self._names = options.names
-        self._listener = listener = cast(Listener, plain_listener(listener, self._names))
+        self._listener = cast(Listener, plain_listener(listener, self._names))
         self.pulling = True
         self.has_room = True  # queues and topics have limits, a push consumer has none
         self.started_at = time.time()
@@ -91,6 +92,9 @@ class RunningConsumer:
         if name == "DEFAULT" and not self.broadcasting:
             name = unique_instance_name()  # broadcasting: the offset file's path holds the name
         self.instance: ClientInstance = acquire_instance(self.options.client_id(name), self.options)
+        self._hooks = ConsumerHooks(self.instance, group, options)
+        hooked = self._hooks.around(listener)
+        listener = cast(Listener, plain_listener(hooked, self._names))
         try:
             store = self._make_store()
         except RocketMQError:
@@ -493,6 +497,7 @@ class RunningConsumer:
             self._release()
             raise
         self._house_keeper.start()
+        self._hooks.start()
         self.instance.loop.call_later(SAMPLE_SECONDS, self._sample)
         self.announce()
         self.instance.rebalance_soon()
@@ -534,6 +539,7 @@ class RunningConsumer:
         """Give up what the constructor took."""
         if isinstance(self.store, LocalFileOffsetStore):
             self.store.close()
+        self._hooks.stop()
         release_instance(self.instance)
 
     # --------------------------------------------------------------------------------- views
@@ -586,6 +592,9 @@ class RunningConsumer:
             "flow_controlled": self.puller.flow_controlled,
             "topics": {
                 self._names.unwrap(topic): rates for topic, rates in self.counters.rates().items()
+            },
+            "totals": {
+                self._names.unwrap(topic): counters.figures() for topic, counters in topics.items()
             },
             "cached_messages": sum(queue.process_queue.count for queue in queues),
             "cached_bytes": sum(queue.process_queue.size for queue in queues),

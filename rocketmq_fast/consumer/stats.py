@@ -27,6 +27,18 @@ class TopicCounters:
         self.succeeded = 0
         self.failed = 0
 
+    def figures(self) -> dict[str, float]:
+        """All figures by name: counts of messages, pulls and calls, and seconds."""
+        return {
+            "pulls": self.pulls,
+            "pulled": self.pulled,
+            "pull_seconds": self.pull_seconds,
+            "calls": self.calls,
+            "call_seconds": self.call_seconds,
+            "consumed": self.succeeded,
+            "failed": self.failed,
+        }
+
     def snapshot(self) -> tuple[float, ...]:
         """Time and all figures, in the order of `rates`."""
         return (
