@@ -4,48 +4,25 @@
 
 #include "rmf_alloc.h"
 
-#define RMF_LEAF_SLOTS 64u
+#define RMF_LEAF_RUNS 16u
 
 struct rmf_offset_leaf {
-    uint64_t present; /* bit i: slot i holds an entry */
-    uint32_t used;    /* slots 0..used-1 have an offset, ascending; removed ones keep theirs */
+    uint32_t begin; /* runs[begin..end) are there, ascending, at least one */
+    uint32_t end;
     int32_t height;
     struct rmf_offset_leaf *left;
     struct rmf_offset_leaf *right;
     struct rmf_offset_leaf *parent;
     struct rmf_offset_leaf *prev;
     struct rmf_offset_leaf *next;
-    int64_t offsets[RMF_LEAF_SLOTS];
-    struct rmf_offset_entry entries[RMF_LEAF_SLOTS];
+    struct rmf_offset_run runs[RMF_LEAF_RUNS];
 };
 
-static inline uint32_t rmf_lowest_bit(uint64_t bits) {
-#if defined(__GNUC__) || defined(__clang__)
-    return (uint32_t)__builtin_ctzll(bits);
-#else
-    uint32_t at = 0;
-    while ((bits & 1) == 0) {
-        bits >>= 1;
-        at += 1;
-    }
-    return at;
-#endif
-}
-
-static inline uint32_t rmf_highest_bit(uint64_t bits) {
-#if defined(__GNUC__) || defined(__clang__)
-    return 63u - (uint32_t)__builtin_clzll(bits);
-#else
-    uint32_t at = 63;
-    while ((bits >> 63) == 0) {
-        bits <<= 1;
-        at -= 1;
-    }
-    return at;
-#endif
-}
-
-static inline uint64_t rmf_bit(uint32_t slot) { return (uint64_t)1 << slot; }
+/* A run in the map. */
+struct rmf_offset_place {
+    struct rmf_offset_leaf *leaf;
+    uint32_t slot;
+};
 
 /* --------------------------------------------------------- the balanced tree over the leaves */
 
@@ -214,104 +191,185 @@ static struct rmf_offset_leaf *rmf_fresh_leaf(struct rmf_offset_map *map) {
             return NULL;
         }
     }
-    leaf->present = 0;
-    leaf->used = 0;
+    leaf->begin = 0;
+    leaf->end = 0;
     return leaf;
 }
 
-/* ------------------------------------------------------------------------------- the slots */
+/* -------------------------------------------------------------------------------- the runs */
 
-static bool rmf_leaf_covers(const struct rmf_offset_leaf *leaf, int64_t offset) {
-    return leaf->offsets[0] <= offset && (leaf->next == NULL || offset < leaf->next->offsets[0]);
+static int64_t rmf_leaf_low(const struct rmf_offset_leaf *leaf) {
+    return rmf_offset_run_low(&leaf->runs[leaf->begin]);
 }
 
-/* The last leaf that starts at or below `offset`; the first leaf when there is none. */
-static struct rmf_offset_leaf *rmf_find_leaf(struct rmf_offset_map *map, int64_t offset) {
+static int64_t rmf_leaf_high(const struct rmf_offset_leaf *leaf) {
+    return rmf_offset_run_high(&leaf->runs[leaf->end - 1]);
+}
+
+/* The first run that reaches up to `offset`; false when all end below it. */
+static bool rmf_seek(const struct rmf_offset_map *map, int64_t offset,
+                     struct rmf_offset_place *place) {
+    if (map->last == NULL || rmf_leaf_high(map->last) < offset) {
+        return false;
+    }
     struct rmf_offset_leaf *leaf = map->hint;
-    if (leaf != NULL) {
-        if (rmf_leaf_covers(leaf, offset)) {
-            return leaf;
-        }
-        if (leaf->next != NULL && rmf_leaf_covers(leaf->next, offset)) {
-            return leaf->next;
-        }
-    }
-    if (map->last->offsets[0] <= offset) {
-        return map->last;
-    }
-    struct rmf_offset_leaf *found = map->first;
-    leaf = map->root;
-    while (leaf != NULL) {
-        if (leaf->offsets[0] <= offset) {
-            found = leaf;
-            leaf = leaf->right;
-        } else {
-            leaf = leaf->left;
+    if (leaf == NULL || rmf_leaf_high(leaf) < offset ||
+        (leaf != map->first && offset < rmf_leaf_low(leaf))) {
+        struct rmf_offset_leaf *node = map->root;
+        leaf = map->last;
+        while (node != NULL) {
+            if (rmf_leaf_high(node) < offset) {
+                node = node->right;
+            } else {
+                leaf = node;
+                node = node->left;
+            }
         }
     }
-    return found;
+    uint32_t low = leaf->begin;
+    uint32_t high = leaf->end - 1;
+    if (rmf_offset_run_high(&leaf->runs[low]) < offset) { /* else at the front, as a rule */
+        low += 1;
+        while (low < high) {
+            uint32_t middle = (low + high) / 2;
+            if (rmf_offset_run_high(&leaf->runs[middle]) < offset) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+    }
+    place->leaf = leaf;
+    place->slot = low;
+    return true;
 }
 
-/* First slot whose offset is not below `offset`. */
-static uint32_t rmf_leaf_lower_bound(const struct rmf_offset_leaf *leaf, int64_t offset) {
-    if (leaf->used > 0 && offset >= leaf->offsets[0]) {
-        /* Offsets without gaps are the rule, and then the slot follows from the first one. */
-        uint64_t guess = (uint64_t)offset - (uint64_t)leaf->offsets[0];
-        if (guess < leaf->used && leaf->offsets[guess] == offset) {
-            return (uint32_t)guess;
-        }
+/* The bits of a window at `from`, as far as a window at `to` has them. */
+static uint64_t rmf_rebase(uint64_t bits, int64_t from, int64_t to) {
+    if (from >= to) {
+        uint64_t up = (uint64_t)from - (uint64_t)to;
+        return up < RMF_WORD_BITS ? bits << up : 0;
     }
-    uint32_t low = 0;
-    uint32_t high = leaf->used;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (leaf->offsets[middle] < offset) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
+    uint64_t down = (uint64_t)to - (uint64_t)from;
+    return down < RMF_WORD_BITS ? bits >> down : 0;
 }
 
-/* Drops the removed slots. */
-static void rmf_leaf_compact(struct rmf_offset_leaf *leaf) {
-    uint32_t to = 0;
-    for (uint32_t from = 0; from < leaf->used; from++) {
-        if ((leaf->present & rmf_bit(from)) != 0) {
-            leaf->offsets[to] = leaf->offsets[from];
-            leaf->entries[to] = leaf->entries[from];
-            to += 1;
+/* Of a window at `base`, the bits of offsets below `offset`, which is not below base. */
+static uint64_t rmf_bits_below(int64_t base, int64_t offset) {
+    return rmf_low_bits((uint64_t)offset - (uint64_t)base);
+}
+
+/* Whether two runs tell of the same messages, so that their bits can stand in one. */
+static bool rmf_same_messages(const struct rmf_offset_run *a, const struct rmf_offset_run *b) {
+    return a->base == b->base && a->owner == b->owner && a->known == b->known &&
+           a->index == b->index;
+}
+
+/* Puts a run in front of slot `slot`, which may be the end, of a leaf. */
+static enum rmf_status rmf_leaf_insert(struct rmf_offset_map *map, struct rmf_offset_leaf *leaf,
+                                       uint32_t slot, const struct rmf_offset_run *run) {
+    if (leaf->begin == 0 && leaf->end == RMF_LEAF_RUNS) {
+        struct rmf_offset_leaf *upper = rmf_fresh_leaf(map);
+        if (upper == NULL) {
+            return RMF_ERR_NO_MEMORY;
+        }
+        /* At the very end a leaf stays full: more of a flow will come behind it. */
+        bool behind_all = leaf == map->last && slot == leaf->end;
+        uint32_t kept = behind_all ? RMF_LEAF_RUNS : RMF_LEAF_RUNS / 2;
+        upper->end = RMF_LEAF_RUNS - kept;
+        memcpy(upper->runs, leaf->runs + kept, upper->end * sizeof *run);
+        leaf->end = kept;
+        if (behind_all) {
+            upper->runs[0] = *run;
+            upper->end = 1;
+        }
+        rmf_link_after(map, leaf, upper);
+        if (behind_all) {
+            return RMF_OK;
+        }
+        if (slot > kept) {
+            leaf = upper;
+            slot -= kept;
         }
     }
-    leaf->used = to;
-    leaf->present = to == 64 ? UINT64_MAX : rmf_bit(to) - 1;
-}
-
-static void rmf_leaf_append(struct rmf_offset_leaf *leaf, int64_t offset,
-                            const struct rmf_offset_entry *entry) {
-    leaf->offsets[leaf->used] = offset;
-    leaf->entries[leaf->used] = *entry;
-    leaf->present |= rmf_bit(leaf->used);
-    leaf->used += 1;
-}
-
-/* Moves the upper half of a full leaf into a new one behind it. */
-static struct rmf_offset_leaf *rmf_leaf_split(struct rmf_offset_map *map,
-                                              struct rmf_offset_leaf *leaf) {
-    struct rmf_offset_leaf *upper = rmf_fresh_leaf(map);
-    if (upper == NULL) {
-        return NULL;
+    bool down = leaf->begin > 0 && (leaf->end == RMF_LEAF_RUNS || slot == leaf->begin);
+    if (down) {
+        memmove(leaf->runs + leaf->begin - 1, leaf->runs + leaf->begin,
+                (slot - leaf->begin) * sizeof *run);
+        leaf->begin -= 1;
+        slot -= 1;
+    } else {
+        memmove(leaf->runs + slot + 1, leaf->runs + slot, (leaf->end - slot) * sizeof *run);
+        leaf->end += 1;
     }
-    const uint32_t half = RMF_LEAF_SLOTS / 2;
-    memcpy(upper->offsets, leaf->offsets + half, half * sizeof leaf->offsets[0]);
-    memcpy(upper->entries, leaf->entries + half, half * sizeof leaf->entries[0]);
-    upper->used = half;
-    upper->present = rmf_bit(half) - 1;
-    leaf->used = half;
-    leaf->present = rmf_bit(half) - 1;
-    rmf_link_after(map, leaf, upper);
-    return upper;
+    leaf->runs[slot] = *run;
+    return RMF_OK;
+}
+
+static void rmf_leaf_remove(struct rmf_offset_map *map, struct rmf_offset_leaf *leaf,
+                            uint32_t slot) {
+    if (slot == leaf->begin) {
+        leaf->begin += 1;
+    } else {
+        leaf->end -= 1;
+        memmove(leaf->runs + slot, leaf->runs + slot + 1,
+                (leaf->end - slot) * sizeof leaf->runs[0]);
+    }
+    if (leaf->begin == leaf->end) {
+        rmf_unlink(map, leaf);
+    }
+}
+
+/* Inserts a run whose range touches no other, in front of `place` (NULL: behind all). */
+static enum rmf_status rmf_place_run(struct rmf_offset_map *map, struct rmf_offset_place *place,
+                                     const struct rmf_offset_run *run) {
+    struct rmf_offset_run *before = NULL;
+    struct rmf_offset_leaf *prev = map->last;
+    if (place != NULL) {
+        struct rmf_offset_run *behind = &place->leaf->runs[place->slot];
+        if (rmf_same_messages(behind, run)) {
+            behind->present |= run->present;
+            return RMF_OK;
+        }
+        prev = place->slot == place->leaf->begin ? place->leaf->prev : place->leaf;
+    }
+    if (prev != NULL) {
+        uint32_t slot = place != NULL && prev == place->leaf ? place->slot : prev->end;
+        before = &prev->runs[slot - 1];
+        if (rmf_same_messages(before, run)) {
+            before->present |= run->present;
+            return RMF_OK;
+        }
+    }
+    if (place != NULL) {
+        return rmf_leaf_insert(map, place->leaf, place->slot, run);
+    }
+    if (prev != NULL) {
+        return rmf_leaf_insert(map, prev, prev->end, run);
+    }
+    struct rmf_offset_leaf *only = rmf_fresh_leaf(map);
+    if (only == NULL) {
+        return RMF_ERR_NO_MEMORY;
+    }
+    only->runs[0] = *run;
+    only->end = 1;
+    rmf_link_after(map, NULL, only);
+    return RMF_OK;
+}
+
+/* Makes room in a run for an offset between two of its own: what lies above becomes a run of its own. */
+static enum rmf_status rmf_split_run(struct rmf_offset_map *map, struct rmf_offset_place place,
+                                     int64_t offset) {
+    struct rmf_offset_run *run = &place.leaf->runs[place.slot];
+    struct rmf_offset_run upper = *run;
+    uint64_t below = rmf_bits_below(run->base, offset);
+    upper.present &= ~below;
+    run->present &= below;
+    enum rmf_status status = rmf_leaf_insert(map, place.leaf, place.slot + 1, &upper);
+    if (status != RMF_OK) {
+        run->present |= upper.present;
+    }
+    return status;
 }
 
 /* ------------------------------------------------------------------------------- interface */
@@ -329,225 +387,135 @@ void rmf_offset_map_clear(struct rmf_offset_map *map) {
     rmf_offset_map_init(map);
 }
 
-enum rmf_status rmf_offset_map_insert(struct rmf_offset_map *map, int64_t offset,
-                                      const struct rmf_offset_entry *entry) {
-    struct rmf_offset_leaf *last = map->last;
-    if (last == NULL || offset > last->offsets[last->used - 1]) {
-        if (last == NULL || last->used == RMF_LEAF_SLOTS) {
-            struct rmf_offset_leaf *fresh = rmf_fresh_leaf(map);
-            if (fresh == NULL) {
-                return RMF_ERR_NO_MEMORY;
+enum rmf_status rmf_offset_map_insert(struct rmf_offset_map *map, const struct rmf_offset_run *run,
+                                      uint64_t *inserted) {
+    uint64_t left = run->present;
+    uint64_t fresh = 0;
+    while (left != 0) {
+        struct rmf_offset_place place;
+        struct rmf_offset_run piece = *run;
+        piece.present = left;
+        int64_t low = rmf_offset_run_low(&piece);
+        bool behind_all = !rmf_seek(map, low, &place);
+        if (!behind_all) {
+            const struct rmf_offset_run *old = &place.leaf->runs[place.slot];
+            int64_t old_low = rmf_offset_run_low(old);
+            if (low < old_low) {
+                piece.present &= rmf_bits_below(run->base, old_low);
+            } else {
+                uint64_t there = rmf_rebase(old->present, old->base, run->base);
+                if ((left & ~there) != left) {
+                    left &= ~there;
+                    continue;
+                }
+                /* All between two offsets of the old run: nothing is there yet. */
+                if (!rmf_same_messages(old, run)) {
+                    enum rmf_status status = rmf_split_run(map, place, low);
+                    if (status != RMF_OK) {
+                        goto undo;
+                    }
+                    continue;
+                }
+                piece.present &= rmf_bits_below(run->base, rmf_offset_run_high(old));
             }
-            rmf_leaf_append(fresh, offset, entry);
-            rmf_link_after(map, last, fresh);
-        } else {
-            rmf_leaf_append(last, offset, entry);
         }
-        map->count += 1;
-        return RMF_OK;
-    }
-    struct rmf_offset_leaf *leaf = rmf_find_leaf(map, offset);
-    uint32_t slot = rmf_leaf_lower_bound(leaf, offset);
-    if (slot < leaf->used && leaf->offsets[slot] == offset) {
-        if ((leaf->present & rmf_bit(slot)) != 0) {
-            return RMF_NEED_MORE;
+        if (rmf_place_run(map, behind_all ? NULL : &place, &piece) != RMF_OK) {
+            goto undo;
         }
-        leaf->entries[slot] = *entry;
-        leaf->present |= rmf_bit(slot);
-        map->count += 1;
-        return RMF_OK;
+        map->count += rmf_bit_count(piece.present);
+        fresh |= piece.present;
+        left &= ~piece.present;
     }
-    if (leaf->used == RMF_LEAF_SLOTS) {
-        if (leaf->present == UINT64_MAX) {
-            struct rmf_offset_leaf *upper = rmf_leaf_split(map, leaf);
-            if (upper == NULL) {
-                return RMF_ERR_NO_MEMORY;
-            }
-            if (offset > upper->offsets[0]) {
-                leaf = upper;
-            }
-        } else {
-            rmf_leaf_compact(leaf);
-        }
-        slot = rmf_leaf_lower_bound(leaf, offset);
-    }
-    uint32_t moved = leaf->used - slot;
-    memmove(leaf->offsets + slot + 1, leaf->offsets + slot, moved * sizeof leaf->offsets[0]);
-    memmove(leaf->entries + slot + 1, leaf->entries + slot, moved * sizeof leaf->entries[0]);
-    uint64_t below = rmf_bit(slot) - 1;
-    leaf->present = (leaf->present & below) | rmf_bit(slot) | ((leaf->present & ~below) << 1);
-    leaf->offsets[slot] = offset;
-    leaf->entries[slot] = *entry;
-    leaf->used += 1;
-    map->count += 1;
+    *inserted = fresh;
     return RMF_OK;
+undo:;
+    struct rmf_offset_window done = {run->base, fresh};
+    struct rmf_offset_run gone;
+    while (rmf_offset_map_cut(map, &done, &gone)) {
+    }
+    return RMF_ERR_NO_MEMORY;
 }
 
-bool rmf_offset_map_remove(struct rmf_offset_map *map, int64_t offset,
-                           struct rmf_offset_entry *entry) {
-    if (map->count == 0) {
-        return false;
-    }
-    struct rmf_offset_leaf *leaf = rmf_find_leaf(map, offset);
-    uint32_t slot = rmf_leaf_lower_bound(leaf, offset);
-    if (slot == leaf->used || leaf->offsets[slot] != offset ||
-        (leaf->present & rmf_bit(slot)) == 0) {
-        return false;
-    }
-    *entry = leaf->entries[slot];
-    leaf->present &= ~rmf_bit(slot);
-    map->count -= 1;
-    map->hint = leaf;
-    if (leaf->present == 0) {
-        rmf_unlink(map, leaf);
-    }
-    return true;
-}
-
-/* One after another without a call per message: the flow of a consumer is appends and removals in offset
- * order, whose places follow from the one before. */
-static inline int64_t rmf_run_offset(const struct rmf_offset_run *run, size_t i) {
-    int64_t offset;
-    memcpy(&offset, (const uint8_t *)run->first + i * run->stride, sizeof offset);
-    return offset;
-}
-
-enum rmf_status rmf_offset_map_insert_run(struct rmf_offset_map *map, struct rmf_offset_run run,
-                                          const uint32_t *body_bytes, uint32_t owner, size_t *done,
-                                          uint32_t *inserted, int64_t *inserted_bytes) {
-    enum rmf_status status = RMF_OK;
-    uint32_t added = 0;
-    int64_t bytes = 0;
-    size_t i = 0;
-    while (i < run.count) {
-        struct rmf_offset_leaf *last = map->last;
-        uint32_t used = last == NULL ? RMF_LEAF_SLOTS : last->used;
-        uint32_t used_before = used;
-        int64_t newest = used == RMF_LEAF_SLOTS ? 0 : last->offsets[used - 1];
-        while (used < RMF_LEAF_SLOTS && i < run.count) {
-            int64_t offset = rmf_run_offset(&run, i);
-            if (offset <= newest) {
-                break;
-            }
-            uint32_t size;
-            memcpy(&size, (const uint8_t *)body_bytes + i * run.stride, sizeof size);
-            last->offsets[used] = offset;
-            last->entries[used].body_bytes = size;
-            last->entries[used].owner = owner;
-            last->entries[used].index = (uint32_t)i;
-            bytes += size;
-            newest = offset;
-            used += 1;
-            i += 1;
-        }
-        if (used > used_before) {
-            uint32_t fresh = used - used_before;
-            uint64_t mask = fresh == 64 ? UINT64_MAX : (rmf_bit(fresh) - 1) << used_before;
-            last->present |= mask;
-            last->used = used;
-            map->count += fresh;
-            added += fresh;
-            continue;
-        }
-        struct rmf_offset_entry entry = {0, owner, (uint32_t)i};
-        memcpy(&entry.body_bytes, (const uint8_t *)body_bytes + i * run.stride,
-               sizeof entry.body_bytes);
-        status = rmf_offset_map_insert(map, rmf_run_offset(&run, i), &entry);
-        if (status < 0) {
+/* The place of the next run with offsets of *left, and which of its bits these are. */
+static bool rmf_find(const struct rmf_offset_map *map, struct rmf_offset_window *left,
+                     struct rmf_offset_place *place, uint64_t *bits) {
+    while (left->bits != 0) {
+        if (!rmf_seek(map, left->base + (int64_t)rmf_lowest_bit(left->bits), place)) {
             break;
         }
-        if (status == RMF_OK) {
-            added += 1;
-            bytes += entry.body_bytes;
-        }
-        status = RMF_OK;
-        i += 1;
-    }
-    *done = i;
-    *inserted = added;
-    *inserted_bytes = bytes;
-    return status;
-}
-
-/* Slot of `offset` in the leaf when present, RMF_LEAF_SLOTS otherwise. `likely` is looked at first. */
-static inline uint32_t rmf_leaf_find(const struct rmf_offset_leaf *leaf, uint32_t likely,
-                                     int64_t offset) {
-    uint32_t slot = likely;
-    if (slot >= leaf->used || leaf->offsets[slot] != offset) {
-        slot = rmf_leaf_lower_bound(leaf, offset);
-        if (slot == leaf->used || leaf->offsets[slot] != offset) {
-            return RMF_LEAF_SLOTS;
+        const struct rmf_offset_run *run = &place->leaf->runs[place->slot];
+        uint64_t hit = left->bits & rmf_rebase(run->present, run->base, left->base);
+        /* All up to the end of the run is dealt with, there or not. */
+        int64_t high = rmf_offset_run_high(run);
+        left->bits &= ~rmf_low_bits((uint64_t)high - (uint64_t)left->base);
+        left->bits &= ~hit;
+        if (hit != 0) {
+            *bits = rmf_rebase(hit, left->base, run->base);
+            return true;
         }
     }
-    return (leaf->present & rmf_bit(slot)) != 0 ? slot : RMF_LEAF_SLOTS;
+    left->bits = 0;
+    return false;
 }
 
-void rmf_offset_map_remove_run(struct rmf_offset_map *map, struct rmf_offset_run run,
-                               rmf_offset_dropped *dropped, void *context) {
-    uint32_t owner = 0;
-    uint32_t entries = 0;
-    int64_t bytes = 0;
-    size_t i = 0;
-    while (i < run.count && map->count > 0) {
-        struct rmf_offset_leaf *leaf = rmf_find_leaf(map, rmf_run_offset(&run, i));
-        int64_t end = leaf->next == NULL ? INT64_MAX : leaf->next->offsets[0];
-        uint32_t slot = 0;
-        uint32_t gone = 0;
-        size_t before = i;
-        map->hint = leaf;
-        /* All that falls into this leaf; a run that jumps back looks its leaf up again. */
-        do {
-            int64_t offset = rmf_run_offset(&run, i);
-            if (offset < leaf->offsets[0] || (offset >= end && leaf->next != NULL)) {
-                break;
-            }
-            i += 1;
-            uint32_t found = rmf_leaf_find(leaf, slot, offset);
-            if (found == RMF_LEAF_SLOTS) {
-                continue;
-            }
-            const struct rmf_offset_entry *entry = &leaf->entries[found];
-            if (entries > 0 && entry->owner != owner) {
-                dropped(context, owner, entries, bytes);
-                entries = 0;
-                bytes = 0;
-            }
-            owner = entry->owner;
-            entries += 1;
-            bytes += entry->body_bytes;
-            leaf->present &= ~rmf_bit(found);
-            gone += 1;
-            slot = found + 1;
-        } while (i < run.count);
-        map->count -= gone;
-        if (leaf->present == 0) {
-            rmf_unlink(map, leaf);
-        } else if (i == before) {
-            i += 1; /* below the first leaf: absent */
-        }
-    }
-    if (entries > 0) {
-        dropped(context, owner, entries, bytes);
-    }
-}
-
-bool rmf_offset_map_first(const struct rmf_offset_map *map, int64_t *offset,
-                          struct rmf_offset_entry *entry) {
-    if (map->first == NULL) {
+bool rmf_offset_map_find(const struct rmf_offset_map *map, struct rmf_offset_window *left,
+                         struct rmf_offset_run *found) {
+    struct rmf_offset_place place;
+    uint64_t bits;
+    if (!rmf_find(map, left, &place, &bits)) {
         return false;
     }
-    uint32_t slot = rmf_lowest_bit(map->first->present);
-    *offset = map->first->offsets[slot];
-    *entry = map->first->entries[slot];
+    *found = place.leaf->runs[place.slot];
+    found->present = bits;
     return true;
 }
 
-bool rmf_offset_map_last(const struct rmf_offset_map *map, int64_t *offset) {
-    if (map->last == NULL) {
+bool rmf_offset_map_cut(struct rmf_offset_map *map, struct rmf_offset_window *left,
+                        struct rmf_offset_run *gone) {
+    struct rmf_offset_place place;
+    uint64_t bits;
+    if (!rmf_find(map, left, &place, &bits)) {
         return false;
     }
-    *offset = map->last->offsets[rmf_highest_bit(map->last->present)];
+    struct rmf_offset_run *run = &place.leaf->runs[place.slot];
+    *gone = *run;
+    gone->present = bits;
+    run->present &= ~bits;
+    map->count -= rmf_bit_count(bits);
+    map->hint = place.leaf;
+    if (run->present == 0) {
+        rmf_leaf_remove(map, place.leaf, place.slot);
+    }
     return true;
+}
+
+void rmf_offset_map_remove_owner(struct rmf_offset_map *map, uint32_t owner) {
+    struct rmf_offset_leaf *leaf = map->first;
+    while (leaf != NULL) {
+        struct rmf_offset_leaf *next = leaf->next;
+        uint32_t begin = leaf->begin;
+        for (uint32_t slot = leaf->end; slot > begin; slot--) {
+            const struct rmf_offset_run *run = &leaf->runs[slot - 1];
+            if (run->owner == owner) {
+                map->count -= rmf_bit_count(run->present);
+                rmf_leaf_remove(map, leaf, slot - 1);
+            }
+        }
+        leaf = next;
+    }
+}
+
+const struct rmf_offset_run *rmf_offset_map_first(const struct rmf_offset_map *map) {
+    return map->first == NULL ? NULL : &map->first->runs[map->first->begin];
+}
+
+const struct rmf_offset_run *rmf_offset_map_from(const struct rmf_offset_map *map, int64_t offset) {
+    struct rmf_offset_place place;
+    return rmf_seek(map, offset, &place) ? &place.leaf->runs[place.slot] : NULL;
+}
+
+const struct rmf_offset_run *rmf_offset_map_last(const struct rmf_offset_map *map) {
+    return map->last == NULL ? NULL : &map->last->runs[map->last->end - 1];
 }
 
 static int32_t rmf_check_tree(const struct rmf_offset_leaf *leaf, size_t *leaves,
@@ -572,33 +540,43 @@ static int32_t rmf_check_tree(const struct rmf_offset_leaf *leaf, size_t *leaves
     return height;
 }
 
+static const char *rmf_check_run(const struct rmf_offset_run *run) {
+    if (run->present == 0 || (run->present & ~run->known) != 0 || (run->known & 1) == 0) {
+        return "a run has wrong bits";
+    }
+    if (run->base > INT64_MAX - (int64_t)rmf_highest_bit(run->known)) {
+        return "a run passes the largest offset";
+    }
+    return NULL;
+}
+
 bool rmf_offset_map_check(const struct rmf_offset_map *map, const char **reason) {
     size_t count = 0;
     size_t leaves = 0;
     const struct rmf_offset_leaf *prev = NULL;
+    const struct rmf_offset_run *before = NULL;
     *reason = NULL;
     for (const struct rmf_offset_leaf *leaf = map->first; leaf != NULL; leaf = leaf->next) {
         leaves += 1;
         if (leaf->prev != prev) {
             *reason = "the list of leaves is broken";
         }
-        if (leaf->used == 0 || leaf->used > RMF_LEAF_SLOTS || leaf->present == 0) {
+        if (leaf->begin >= leaf->end || leaf->end > RMF_LEAF_RUNS) {
             *reason = "a leaf is empty or overfull";
             return false;
         }
-        if (leaf->used < RMF_LEAF_SLOTS && leaf->present >> leaf->used != 0) {
-            *reason = "an unused slot is marked present";
-        }
-        for (uint32_t i = 1; i < leaf->used; i++) {
-            if (leaf->offsets[i - 1] >= leaf->offsets[i]) {
-                *reason = "offsets of a leaf are not ascending";
+        for (uint32_t i = leaf->begin; i < leaf->end; i++) {
+            const struct rmf_offset_run *run = &leaf->runs[i];
+            const char *wrong = rmf_check_run(run);
+            if (wrong != NULL) {
+                *reason = wrong;
+                return false;
             }
-        }
-        if (prev != NULL && prev->offsets[prev->used - 1] >= leaf->offsets[0]) {
-            *reason = "leaves overlap";
-        }
-        for (uint64_t bits = leaf->present; bits != 0; bits &= bits - 1) {
-            count += 1;
+            if (before != NULL && rmf_offset_run_high(before) >= rmf_offset_run_low(run)) {
+                *reason = "runs overlap";
+            }
+            count += rmf_bit_count(run->present);
+            before = run;
         }
         prev = leaf;
     }

@@ -1,18 +1,42 @@
-/* An ordered map from queue offset to a small entry.
+/* An ordered map of queue offsets to messages of batches, kept in runs.
  *
- * Offsets come almost sorted and leave near the front, so the map is a list of sorted leaves of 64 slots:
- * appending and removing near either end touch one leaf. A balanced tree over the leaves keeps every
- * other case at O(log n). A removed slot is a cleared bit; a leaf without set bits is given back. */
+ * A run stands for the messages of one batch whose offsets fall into a window of 64; a default pull is
+ * one run, with or without gaps. Runs come almost sorted and leave near the front, so the map is a list of
+ * leaves with sorted runs: appending and removing near either end touch one leaf. A balanced tree over
+ * the leaves keeps every other case at O(log n). The ranges of two runs never overlap: where batches
+ * interleave, runs are split. Only inserting allocates. */
 #ifndef RMF_OFFSET_MAP_H
 #define RMF_OFFSET_MAP_H
 
+#include "rmf_bits.h"
 #include "rmf_common.h"
 
-struct rmf_offset_entry {
-    uint32_t body_bytes;
-    uint32_t owner; /* index of the batch in the queue's owner table */
-    uint32_t index; /* of the message in that batch */
+/* The offsets base + i for each set bit i. */
+struct rmf_offset_window {
+    int64_t base;
+    uint64_t bits;
 };
+
+struct rmf_offset_run {
+    int64_t base;
+    uint64_t known;   /* bit i: the batch has a message with offset base + i; bit 0 is set */
+    uint64_t present; /* those in the map, not 0 */
+    uint32_t owner;   /* index of the batch in the queue's owner table */
+    uint32_t index;   /* in the batch, of the message with offset base; the others follow one by one */
+};
+
+/* Place in the batch of the message with offset base + bit, a known one. */
+static inline uint32_t rmf_offset_run_index(const struct rmf_offset_run *run, uint32_t bit) {
+    return run->index + rmf_bit_count(run->known & rmf_low_bits(bit));
+}
+
+/* Smallest and largest offset that is present. */
+static inline int64_t rmf_offset_run_low(const struct rmf_offset_run *run) {
+    return run->base + (int64_t)rmf_lowest_bit(run->present);
+}
+static inline int64_t rmf_offset_run_high(const struct rmf_offset_run *run) {
+    return run->base + (int64_t)rmf_highest_bit(run->present);
+}
 
 struct rmf_offset_leaf;
 
@@ -21,47 +45,37 @@ struct rmf_offset_map {
     struct rmf_offset_leaf *root;
     struct rmf_offset_leaf *first;
     struct rmf_offset_leaf *last;
-    struct rmf_offset_leaf *hint;  /* leaf of the last hit, often the next one too */
+    struct rmf_offset_leaf *hint;  /* leaf of the last removal, often of the next one too */
     struct rmf_offset_leaf *spare; /* one empty leaf, so that a steady flow allocates nothing */
-    size_t count;
+    size_t count;                  /* offsets */
 };
 
 void rmf_offset_map_init(struct rmf_offset_map *map);
-/* Drops all entries and all memory. */
+/* Drops everything and all memory. */
 void rmf_offset_map_clear(struct rmf_offset_map *map);
 
-/* RMF_OK: inserted. RMF_NEED_MORE: the offset is there already; nothing changed. RMF_ERR_NO_MEMORY. */
-RMF_MUST_CHECK enum rmf_status rmf_offset_map_insert(struct rmf_offset_map *map, int64_t offset,
-                                                     const struct rmf_offset_entry *entry);
-/* False when absent. */
-RMF_MUST_CHECK bool rmf_offset_map_remove(struct rmf_offset_map *map, int64_t offset,
-                                          struct rmf_offset_entry *entry);
-/* Offsets of a batch: `count` of them, `stride` bytes apart, aligned. */
-struct rmf_offset_run {
-    const int64_t *first;
-    size_t stride;
-    size_t count;
-};
+/* Inserts what is present in *run; offsets that are there already are left alone. *inserted: the bits
+ * that were new, written on RMF_OK. RMF_ERR_NO_MEMORY: no offset was inserted. */
+RMF_MUST_CHECK enum rmf_status rmf_offset_map_insert(struct rmf_offset_map *map,
+                                                     const struct rmf_offset_run *run,
+                                                     uint64_t *inserted);
 
-/* What left the map: so many entries of one owner, with so many body bytes. */
-typedef void rmf_offset_dropped(void *context, uint32_t owner, uint32_t entries, int64_t body_bytes);
+/* Takes the offsets of *left out, run by run: each call removes those of one run, which *gone tells, and
+ * drops from *left what it has dealt with. False when nothing more of them is in the map. */
+RMF_MUST_CHECK bool rmf_offset_map_cut(struct rmf_offset_map *map, struct rmf_offset_window *left,
+                                       struct rmf_offset_run *gone);
+/* As rmf_offset_map_cut, but leaves in what it finds. */
+RMF_MUST_CHECK bool rmf_offset_map_find(const struct rmf_offset_map *map,
+                                        struct rmf_offset_window *left,
+                                        struct rmf_offset_run *found);
+/* Removes all that an owner has, by a walk over the whole map. */
+void rmf_offset_map_remove_owner(struct rmf_offset_map *map, uint32_t owner);
 
-/* Inserts a batch; entry i gets body_bytes[i] (same stride as the offsets), `owner` and index i. Offsets
- * that are there already are left alone. *done: how many were looked at, less than count only on
- * RMF_ERR_NO_MEMORY. *inserted and *inserted_bytes: what was new. Written on every outcome. */
-RMF_MUST_CHECK enum rmf_status rmf_offset_map_insert_run(struct rmf_offset_map *map,
-                                                         struct rmf_offset_run run,
-                                                         const uint32_t *body_bytes, uint32_t owner,
-                                                         size_t *done, uint32_t *inserted,
-                                                         int64_t *inserted_bytes);
-/* Removes a batch; absent offsets are ignored. Reports what left, owner by owner. */
-void rmf_offset_map_remove_run(struct rmf_offset_map *map, struct rmf_offset_run run,
-                               rmf_offset_dropped *dropped, void *context);
-
-/* Smallest and largest; false when empty. */
-RMF_MUST_CHECK bool rmf_offset_map_first(const struct rmf_offset_map *map, int64_t *offset,
-                                         struct rmf_offset_entry *entry);
-RMF_MUST_CHECK bool rmf_offset_map_last(const struct rmf_offset_map *map, int64_t *offset);
+/* Borrows the run with the smallest offset, the first one that reaches up to `offset`, the one with the
+ * largest. NULL when there is none. */
+const struct rmf_offset_run *rmf_offset_map_first(const struct rmf_offset_map *map);
+const struct rmf_offset_run *rmf_offset_map_from(const struct rmf_offset_map *map, int64_t offset);
+const struct rmf_offset_run *rmf_offset_map_last(const struct rmf_offset_map *map);
 
 /* Walks every invariant; false and a reason when one is broken. For tests. */
 bool rmf_offset_map_check(const struct rmf_offset_map *map, const char **reason);

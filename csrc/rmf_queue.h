@@ -6,8 +6,7 @@
 #define RMF_QUEUE_H
 
 #include "rmf_common.h"
-#include "rmf_message.h"
-#include "rmf_offset_map.h"
+#include "rmf_message_list.h"
 
 #define RMF_QUEUE_NO_OFFSET (-1)
 
@@ -17,20 +16,20 @@ struct rmf_queue;
 struct rmf_queue *rmf_queue_new(void);
 void rmf_queue_free(struct rmf_queue *queue);
 
-/* Inserts messages, whose memory `owner` keeps. *inserted: how many offsets were new (when 0, the owner is
- * not kept). *dispatch: nobody was consuming and something waits now (orderly: submit a task).
- * RMF_ERR_NO_MEMORY leaves the queue as it was. */
+/* Inserts the messages of a list, which `owner` keeps as it is until it is released. *inserted: how many
+ * offsets were new (when 0, the owner is not kept). *dispatch: nobody was consuming and something waits
+ * now (orderly: submit a task). RMF_ERR_NO_MEMORY leaves the queue as it was. */
 RMF_MUST_CHECK enum rmf_status rmf_queue_put(struct rmf_queue *queue, void *owner,
-                                             const struct rmf_message *messages, size_t count,
-                                             size_t *inserted, bool *dispatch);
+                                             const struct rmf_message_list *list, size_t *inserted,
+                                             bool *dispatch);
 
 /* Removes waiting messages by offset; absent ones are ignored. Returns the offset to commit: the
  * smallest one left, or the largest ever inserted plus one when none is left; RMF_QUEUE_NO_OFFSET when
  * the queue was empty before. */
 int64_t rmf_queue_remove(struct rmf_queue *queue, const int64_t *offsets, size_t count);
-/* The same for messages[0..count). */
-int64_t rmf_queue_remove_messages(struct rmf_queue *queue, const struct rmf_message *messages,
-                                  size_t count);
+/* The same for the messages start..stop of a list. */
+int64_t rmf_queue_remove_messages(struct rmf_queue *queue, const struct rmf_message_list *list,
+                                  size_t start, size_t stop);
 
 struct rmf_queue_item {
     int64_t offset;

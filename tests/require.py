@@ -33,7 +33,17 @@ def _spark() -> str | None:
     return _missing_commands("java")
 
 
-_PROBES: dict[str, Callable[[], str | None]] = {"apache": _java, "java": _java, "spark": _spark}
+def _testcapi() -> str | None:
+    found = importlib.util.find_spec("_testcapi") is not None
+    return None if found else "this interpreter was installed without the modules of its own tests"
+
+
+_PROBES: dict[str, Callable[[], str | None]] = {
+    "apache": _java,
+    "java": _java,
+    "spark": _spark,
+    "testcapi": _testcapi,
+}
 
 
 def required_names() -> frozenset[str]:

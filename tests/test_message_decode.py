@@ -291,6 +291,21 @@ def test_a_damaged_inner_batch_is_an_error_and_its_neighbours_stay() -> None:
     assert "batch" in reason
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        build_message(queue_offset=-7, body_crc=5),
+        build_message(queue_offset=-7, body=b"no zlib", sys_flag=0x301),
+        build_message(queue_offset=-7, body=b"no batch at all, not one", sys_flag=0xC0),
+    ],
+    ids=["checksum", "compressed", "inner batch"],
+)
+def test_a_negative_offset_of_a_bad_message_counts_as_unknown(bad: bytes) -> None:
+    batch = _core.decode_messages(bad, check_crc=True)
+    ((_, offset, _),) = batch.errors
+    assert offset is None
+
+
 def test_bytes_that_are_not_utf8_are_replaced_and_cost_no_message() -> None:
     data = bytearray(build_message(topic="TXX", properties=b"K\xffEY\x01v\xc3\x02TAGS\x01\xff\x02"))
     at = data.index(b"TXX")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -16,11 +18,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rocketmq_fast import _core
 from tests.reference import process_queue as reference
 from tests.reference.messages_factory import build_message
+from tests.require import require
 
 
-def batch_of(offsets: list[int], size: int = 3) -> Any:
+def batch_of(offsets: list[int], *sizes: int) -> Any:
+    """Messages whose bodies have these sizes in turn, 3 where none is given."""
     return _core.decode_messages(
-        b"".join(build_message(queue_offset=offset, body=b"b" * size) for offset in offsets)
+        b"".join(
+            build_message(queue_offset=offset, body=b"b" * size)
+            for offset, size in zip(offsets, itertools.cycle(sizes or (3,)))
+        )
     )
 
 
@@ -37,8 +44,8 @@ class Model:
         self.largest = 0
         self.consuming = False
 
-    def put(self, offsets: list[int], size: int) -> bool:
-        for offset in offsets:
+    def put(self, offsets: list[int], sizes: tuple[int, ...]) -> bool:
+        for offset, size in zip(offsets, itertools.cycle(sizes)):
             if offset not in self.waiting:
                 self.waiting[offset] = size
                 self.largest = max(self.largest, offset)
@@ -78,11 +85,22 @@ class Model:
         self.largest = 0
 
 
-OFFSETS = st.integers(0, 40) | st.integers(0, 700) | st.integers(0, 1 << 40)
+# The last offset that has a successor.
+LAST = (1 << 63) - 2
+OFFSETS = (
+    st.integers(0, 40)
+    | st.integers(0, 700)
+    | st.integers(0, 1 << 40)
+    | st.integers(LAST - 300, LAST)
+)
 RUN = st.builds(
-    lambda first, count: list(range(first, first + count)), OFFSETS, st.integers(1, 150)
+    lambda first, count, step: list(range(first, min(first + count * step, LAST + 1), step)),
+    OFFSETS,
+    st.integers(1, 150),
+    st.sampled_from([1, 1, 1, 2, 3, 40]),
 )
 OFFSET_LISTS = RUN | st.lists(OFFSETS, max_size=40) | RUN.map(lambda run: run[::-1])
+SIZES = st.sampled_from([(0,), (1,), (100,), (1, 20, 300)])
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -91,6 +109,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.native = _core.ProcessQueue()
         self.reference = reference.ProcessQueue()
         self.model = Model()
+        self.batches: list[Any] = []
 
     def some(self, data: st.DataObject, known: dict[int, int]) -> list[int]:
         """Offsets to name in a call: known ones, in any order, and strangers."""
@@ -102,10 +121,11 @@ class QueueMachine(RuleBasedStateMachine):
             chosen = chosen[:: data.draw(st.sampled_from([1, 1, 2, -1, 7]))]
         return chosen + data.draw(st.lists(OFFSETS, max_size=3))
 
-    @rule(offsets=OFFSET_LISTS, size=st.sampled_from([0, 1, 100]))
-    def put(self, offsets: list[int], size: int) -> None:
-        expected = self.model.put(offsets, size)
-        batch = batch_of(offsets, size)
+    @rule(offsets=OFFSET_LISTS, sizes=SIZES)
+    def put(self, offsets: list[int], sizes: tuple[int, ...]) -> None:
+        expected = self.model.put(offsets, sizes)
+        batch = batch_of(offsets, *sizes)
+        self.batches.append(batch)
         assert self.native.put(batch) is expected
         assert self.reference.put(batch) is expected
 
@@ -125,6 +145,17 @@ class QueueMachine(RuleBasedStateMachine):
         expected = self.model.remove(offsets[start:stop])
         assert self.native.remove_batch(batch, start, stop) == expected
         assert self.reference.remove(offsets[start:stop]) == expected
+
+    @precondition(lambda self: bool(self.batches))
+    @rule(data=st.data())
+    def remove_part_of_a_batch_that_was_put(self, data: st.DataObject) -> None:
+        batch = data.draw(st.sampled_from(self.batches))
+        stop = data.draw(st.integers(0, len(batch)))
+        start = data.draw(st.integers(0, stop))
+        offsets = offsets_of(batch)[start:stop]
+        expected = self.model.remove(offsets)
+        assert self.native.remove_batch(batch, start, stop) == expected
+        assert self.reference.remove(offsets) == expected
 
     @rule(count=st.integers(0, 200))
     def take(self, count: int) -> None:
@@ -302,6 +333,54 @@ def test_batches_are_released_with_their_last_message() -> None:
     queue.put(first)
     del queue
     assert sys.getrefcount(first) == before[0]
+
+
+def test_the_largest_offset_has_no_successor() -> None:
+    largest = (1 << 63) - 1
+    queue = _core.ProcessQueue()
+    queue.put(batch_of(list(range(largest - 40, largest + 1))))
+    queue.check()
+    assert queue.remove(range(largest - 40, largest)) == largest
+    assert queue.remove([largest]) == largest
+
+
+WITHOUT_MEMORY = """
+import sys
+import _testcapi
+from tests.test_process_queue_model import batch_of
+from rocketmq_fast import _core
+
+batch = batch_of(list(range(400)))
+before = sys.getrefcount(batch)
+failures = 0
+for allowed in range(2000):
+    queue = _core.ProcessQueue()
+    queue.put(batch)
+    failed = False
+    _testcapi.set_nomemory(allowed)
+    try:
+        taken = queue.take(400)
+    except MemoryError:
+        failed = True
+    finally:
+        _testcapi.remove_mem_hooks()
+    taken = None
+    queue.clear()
+    assert sys.getrefcount(batch) == before, (allowed, sys.getrefcount(batch), before)
+    failures += failed
+    if not failed:
+        break
+assert failures > 100, failures
+print("ok")
+"""
+
+
+def test_a_take_that_runs_out_of_memory_keeps_no_batch() -> None:
+    require("testcapi")  # which makes allocations fail
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr[-2000:]
 
 
 def test_a_run_outside_its_batch_is_refused() -> None:

@@ -1,5 +1,6 @@
 /* Operations on a process queue, driven by bytes, against a plain table; one allocation in the course of
- * it may fail. Offsets are those of a small table, at a scale that the input chooses. */
+ * it may fail. Offsets are those of a small table, at a scale that the input chooses. A batch is freed as
+ * soon as the queue gives it back. */
 #include "fuzz.h"
 #include "rmf_queue.h"
 
@@ -84,6 +85,34 @@ static size_t some_offsets(struct dice *dice, int64_t *offsets, size_t most) {
     return count;
 }
 
+/* A batch whose bodies weigh body, body + 1, ...: freed by free_batch. */
+static struct rmf_message_list *new_batch(const int64_t *offsets, size_t count, uint8_t body) {
+    struct rmf_message_list *list = calloc(1, sizeof *list);
+    struct rmf_message message;
+    CHECK(list != NULL);
+    memset(&message, 0, sizeof message);
+    heap_fail_at_paused(true);
+    for (size_t i = 0; i < count; i++) {
+        message.queue_offset = offsets[i] * scale;
+        message.body_len = (uint8_t)(body + i);
+        CHECK_EQ(rmf_message_list_append(list, &message), RMF_OK);
+    }
+    heap_fail_at_paused(false);
+    return list;
+}
+
+static void free_batch(struct rmf_message_list *list) {
+    rmf_message_list_clear(list);
+    free(list);
+}
+
+static void free_released(struct rmf_queue *queue) {
+    void *owner;
+    while ((owner = rmf_queue_next_released(queue)) != NULL) {
+        free_batch(owner);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct dice dice = {data, size};
     static const int64_t scales[] = {1, 1, 3, (INT64_MAX - 1) / (int64_t)OFFSETS};
@@ -93,11 +122,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct model *model = calloc(1, sizeof *model);
     CHECK(queue != NULL && model != NULL);
     model->largest = -1;
-    int owner;
     int64_t offsets[128];
-    struct rmf_message messages[128];
     struct rmf_queue_item items[128];
-    memset(messages, 0, sizeof messages);
     heap_fail_at(failing < 64 ? failing : -1);
     for (int round = 0; dice.size > 0 && round < 120; round++) {
         uint8_t op = dice_byte(&dice);
@@ -110,23 +136,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             bool dispatch;
             uint8_t body = dice_byte(&dice);
             count = some_offsets(&dice, offsets, 127);
-            for (size_t i = 0; i < count; i++) {
-                messages[i].queue_offset = offsets[i] * scale;
-                messages[i].body_len = body;
-            }
-            enum rmf_status status =
-                rmf_queue_put(queue, &owner, messages, count, &inserted, &dispatch);
+            struct rmf_message_list *list = new_batch(offsets, count, body);
+            enum rmf_status status = rmf_queue_put(queue, list, list, &inserted, &dispatch);
             CHECK(status == RMF_OK || status == RMF_ERR_NO_MEMORY);
             size_t fresh = 0;
             for (size_t i = 0; status == RMF_OK && i < count; i++) {
                 if (!model->waiting[offsets[i]]) {
                     model->waiting[offsets[i]] = true;
-                    model->waiting_body[offsets[i]] = body;
+                    model->waiting_body[offsets[i]] = (uint8_t)(body + i);
                     model->largest = model->largest > offsets[i] ? model->largest : offsets[i];
                     fresh++;
                 }
             }
             CHECK(status != RMF_OK || inserted == fresh);
+            if (fresh == 0) {
+                free_batch(list);
+            }
             heap_fail_at(status == RMF_OK ? -1 : dice_byte(&dice));
             break;
         }
@@ -134,13 +159,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 4: {
             count = some_offsets(&dice, offsets, 127);
             bool empty = first_of(model->waiting) < 0;
+            struct rmf_message_list *named = (op & 8) != 0 ? new_batch(offsets, count, 0) : NULL;
             for (size_t i = 0; i < count; i++) {
                 model->waiting[offsets[i]] = false;
                 offsets[i] *= scale;
             }
             int64_t first = first_of(model->waiting);
             int64_t expected = first < 0 ? model->largest * scale + 1 : first * scale;
-            CHECK_EQ(rmf_queue_remove(queue, offsets, count), empty ? -1 : expected);
+            int64_t found = named == NULL
+                                ? rmf_queue_remove(queue, offsets, count)
+                                : rmf_queue_remove_messages(queue, named, 0, count);
+            CHECK_EQ(found, empty ? -1 : expected);
+            if (named != NULL) {
+                free_batch(named);
+            }
             break;
         }
         case 5: {
@@ -179,6 +211,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             break;
         }
         }
+        free_released(queue);
         if (round % 8 == 0 || dice.size < 16) {
             compare(queue, model);
         }
@@ -186,8 +219,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     compare(queue, model);
     heap_fail_at(-1);
     rmf_queue_clear(queue);
-    while (rmf_queue_next_released(queue) != NULL) {
-    }
+    free_released(queue);
     rmf_queue_free(queue);
     free(model);
     return 0;

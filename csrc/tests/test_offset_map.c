@@ -3,203 +3,247 @@
 #include "rmf_offset_map.h"
 
 #define OFFSETS 1500u
+#define NOTHING UINT32_MAX
 
+/* Of each offset: owner and index of what is there. */
 struct table {
-    bool present[OFFSETS];
-    uint32_t value[OFFSETS];
+    uint32_t owner[OFFSETS];
+    uint32_t index[OFFSETS];
     size_t count;
 };
 
 static uint32_t state;
+static int64_t origin; /* offset of the table's first entry */
 
 static uint32_t random_below(uint32_t bound) {
     state = state * 1664525u + 1013904223u;
     return (uint32_t)((uint64_t)(state >> 4) * bound >> 28);
 }
 
-static void check_same(const struct rmf_offset_map *map, const struct table *table, int64_t scale) {
+static struct table *new_table(void) {
+    struct table *table = calloc(1, sizeof *table);
+    CHECK(table != NULL);
+    for (size_t i = 0; i < OFFSETS; i++) {
+        table->owner[i] = NOTHING;
+    }
+    return table;
+}
+
+static size_t place_of(const struct rmf_offset_run *run, uint32_t bit) {
+    return (size_t)(run->base + (int64_t)bit - origin);
+}
+
+/* A run is what the table has there. */
+static void check_run(const struct rmf_offset_run *run, const struct table *table) {
+    for (uint64_t bits = run->present; bits != 0; bits &= bits - 1) {
+        uint32_t bit = rmf_lowest_bit(bits);
+        CHECK_EQ(table->owner[place_of(run, bit)], run->owner);
+        CHECK_EQ(table->index[place_of(run, bit)], rmf_offset_run_index(run, bit));
+    }
+}
+
+static void check_same(const struct rmf_offset_map *map, const struct table *table) {
     const char *reason = NULL;
     if (!rmf_offset_map_check(map, &reason)) {
         fprintf(stderr, "%s\n", reason);
         abort();
     }
     CHECK_EQ(map->count, table->count);
-    int64_t first = -1;
-    int64_t last = -1;
-    for (size_t i = 0; i < OFFSETS; i++) {
-        if (table->present[i]) {
-            first = first < 0 ? (int64_t)i : first;
-            last = (int64_t)i;
+    size_t seen = 0;
+    const struct rmf_offset_run *run = rmf_offset_map_first(map);
+    while (run != NULL) {
+        check_run(run, table);
+        seen += rmf_bit_count(run->present);
+        int64_t high = rmf_offset_run_high(run);
+        if (run == rmf_offset_map_last(map)) {
+            break;
+        }
+        run = rmf_offset_map_from(map, high + 1);
+        CHECK(run != NULL && rmf_offset_run_low(run) > high);
+    }
+    CHECK_EQ(seen, table->count);
+    CHECK_EQ(rmf_offset_map_last(map) == NULL, table->count == 0);
+}
+
+/* A run of any shape: dense, with gaps, or of few offsets far apart, inside the table. */
+static struct rmf_offset_run random_run(uint32_t owner) {
+    uint32_t at = random_below(OFFSETS);
+    struct rmf_offset_run run = {origin + at, 1, 1, owner, random_below(1000)};
+    uint32_t most = OFFSETS - at < 64 ? OFFSETS - at : 64;
+    uint32_t length = random_below(most) + 1;
+    uint32_t chance = random_below(4);
+    for (uint32_t bit = 1; bit < length; bit++) {
+        if (chance == 0 || random_below(4) < chance) {
+            run.known |= rmf_bit(bit);
         }
     }
-    int64_t offset;
-    struct rmf_offset_entry entry;
-    CHECK_EQ(rmf_offset_map_first(map, &offset, &entry), table->count > 0);
-    CHECK(table->count == 0 || (offset == first * scale && entry.index == table->value[first]));
-    CHECK_EQ(rmf_offset_map_last(map, &offset), table->count > 0);
-    CHECK(table->count == 0 || offset == last * scale);
+    run.present = run.known;
+    return run;
 }
 
-static void insert(struct rmf_offset_map *map, struct table *table, size_t at, int64_t scale) {
-    uint32_t value = random_below(1u << 20);
-    struct rmf_offset_entry entry = {value, value, value};
-    enum rmf_status status = rmf_offset_map_insert(map, (int64_t)at * scale, &entry);
-    CHECK_EQ(status, table->present[at] ? RMF_NEED_MORE : RMF_OK);
-    if (!table->present[at]) {
-        table->present[at] = true;
-        table->value[at] = value;
-        table->count++;
+static void insert(struct rmf_offset_map *map, struct table *table,
+                   const struct rmf_offset_run *run) {
+    uint64_t inserted;
+    CHECK_EQ(rmf_offset_map_insert(map, run, &inserted), RMF_OK);
+    uint64_t expected = 0;
+    for (uint64_t bits = run->present; bits != 0; bits &= bits - 1) {
+        uint32_t bit = rmf_lowest_bit(bits);
+        size_t place = place_of(run, bit);
+        if (table->owner[place] == NOTHING) {
+            expected |= rmf_bit(bit);
+            table->owner[place] = run->owner;
+            table->index[place] = rmf_offset_run_index(run, bit);
+            table->count++;
+        }
+    }
+    CHECK(inserted == expected);
+}
+
+static void cut(struct rmf_offset_map *map, struct table *table, struct rmf_offset_window window) {
+    struct rmf_offset_window left = window;
+    struct rmf_offset_window search = window;
+    struct rmf_offset_run gone;
+    struct rmf_offset_run found;
+    while (rmf_offset_map_find(map, &search, &found)) {
+        CHECK(rmf_offset_map_cut(map, &left, &gone));
+        CHECK(memcmp(&gone, &found, sizeof gone) == 0);
+        search = left;
+        CHECK(gone.present != 0);
+        check_run(&gone, table);
+        for (uint64_t bits = gone.present; bits != 0; bits &= bits - 1) {
+            size_t place = place_of(&gone, rmf_lowest_bit(bits));
+            CHECK((window.bits & rmf_bit((uint32_t)(origin + (int64_t)place - window.base))) != 0);
+            table->owner[place] = NOTHING;
+            table->count--;
+        }
+    }
+    CHECK(!rmf_offset_map_cut(map, &left, &gone));
+    for (uint64_t bits = window.bits; bits != 0; bits &= bits - 1) {
+        int64_t place = window.base - origin + (int64_t)rmf_lowest_bit(bits);
+        CHECK(table->owner[place] == NOTHING);
     }
 }
 
-static void take_out(struct rmf_offset_map *map, struct table *table, size_t at, int64_t scale) {
-    struct rmf_offset_entry entry;
-    CHECK_EQ(rmf_offset_map_remove(map, (int64_t)at * scale, &entry), table->present[at]);
-    if (table->present[at]) {
-        CHECK_EQ(entry.index, table->value[at]);
-        CHECK_EQ(entry.body_bytes, table->value[at]);
-        table->present[at] = false;
-        table->count--;
-    }
-}
-
-/* Runs of inserts and removals whose place and direction change. */
-static void mixed(uint32_t seed, int64_t scale) {
+static void mixed(uint32_t seed) {
     struct rmf_offset_map map;
-    struct table *table = calloc(1, sizeof *table);
-    CHECK(table != NULL);
+    struct table *table = new_table();
     rmf_offset_map_init(&map);
     state = seed;
-    for (int round = 0; round < 120; round++) {
-        size_t at = random_below(OFFSETS);
-        size_t step = random_below(3) == 0 ? random_below(97) + 1 : 1;
-        bool backwards = random_below(3) == 0;
-        bool inserting = random_below(8) < (round % 40 < 20 ? 6u : 2u);
-        for (size_t n = random_below(300); n > 0; n--) {
-            if (inserting) {
-                insert(&map, table, at, scale);
-            } else {
-                take_out(&map, table, at, scale);
-            }
-            at = (backwards ? at + OFFSETS - step : at + step) % OFFSETS;
+    for (uint32_t round = 0; round < 1200; round++) {
+        struct rmf_offset_run run = random_run(round);
+        if (random_below(8) < (round % 120 < 60 ? 6u : 2u)) {
+            insert(&map, table, &run);
+        } else {
+            struct rmf_offset_window window = {run.base, run.known};
+            cut(&map, table, window);
         }
-        check_same(&map, table, scale);
+        if (round % 97 == 0 && round > 0) {
+            uint32_t owner = round - random_below(50);
+            rmf_offset_map_remove_owner(&map, owner);
+            for (size_t i = 0; i < OFFSETS; i++) {
+                if (table->owner[i] == owner) {
+                    table->owner[i] = NOTHING;
+                    table->count--;
+                }
+            }
+        }
+        check_same(&map, table);
     }
     rmf_offset_map_clear(&map);
-    memset(table, 0, sizeof *table);
-    check_same(&map, table, scale);
-    insert(&map, table, 7, scale);
-    check_same(&map, table, scale);
+    free(table);
+    table = new_table();
+    check_same(&map, table);
+    struct rmf_offset_run run = random_run(0);
+    insert(&map, table, &run);
+    check_same(&map, table);
     rmf_offset_map_clear(&map);
     free(table);
 }
 
 static void the_map_holds_what_a_table_holds(void) {
+    static const int64_t origins[] = {0, -700, INT64_MIN, INT64_MAX - (int64_t)OFFSETS + 1};
     for (uint32_t seed = 1; seed <= 12; seed++) {
-        mixed(seed, 1);
-        mixed(seed, INT64_MAX / OFFSETS);
+        origin = origins[seed % 4];
+        mixed(seed);
+    }
+    origin = 0;
+}
+
+/* Single offsets, as few others will come: forwards, backwards, from the middle. */
+static void runs_of_one_offset_are_held_in_any_order(void) {
+    for (int order = 0; order < 3; order++) {
+        struct rmf_offset_map map;
+        struct table *table = new_table();
+        rmf_offset_map_init(&map);
+        for (uint32_t i = 0; i < OFFSETS; i++) {
+            uint32_t at = order == 0 ? i : order == 1 ? OFFSETS - 1 - i : i * 7 % OFFSETS;
+            struct rmf_offset_run run = {at, 1, 1, i, i};
+            insert(&map, table, &run);
+            if (i % 50 == 0) {
+                check_same(&map, table);
+            }
+        }
+        CHECK_EQ(map.count, OFFSETS);
+        for (uint32_t i = 0; i < OFFSETS; i++) {
+            struct rmf_offset_window window = {i * 11 % OFFSETS, 1};
+            cut(&map, table, window);
+            if (i % 50 == 0) {
+                check_same(&map, table);
+            }
+        }
+        check_same(&map, table);
+        rmf_offset_map_clear(&map);
+        free(table);
     }
 }
 
-struct dropped {
-    uint32_t entries;
-    int64_t bytes;
-};
-
-static void count_dropped(void *context, uint32_t owner, uint32_t entries, int64_t body_bytes) {
-    struct dropped *dropped = context;
-    CHECK(owner < 7);
-    CHECK(entries > 0);
-    dropped->entries += entries;
-    dropped->bytes += body_bytes;
+static uint32_t runs_in(const struct rmf_offset_map *map) {
+    uint32_t runs = 0;
+    const struct rmf_offset_run *run = rmf_offset_map_first(map);
+    while (run != NULL) {
+        runs++;
+        run = rmf_offset_map_from(map, rmf_offset_run_high(run) + 1);
+    }
+    return runs;
 }
 
-/* As mixed, in whole runs: ascending, descending, with gaps, with repeated offsets. */
-static void mixed_runs(uint32_t seed) {
+static void the_parts_of_a_run_grow_together_again(void) {
     struct rmf_offset_map map;
-    struct table *table = calloc(1, sizeof *table);
-    CHECK(table != NULL);
+    struct rmf_offset_run whole = {10, 0xFF, 0xFF, 1, 0};
+    struct rmf_offset_run before = {9, 1, 1, 2, 0};
+    struct rmf_offset_run behind = {18, 1, 1, 3, 0};
+    uint64_t inserted;
     rmf_offset_map_init(&map);
-    state = seed;
-    for (uint32_t round = 0; round < 300; round++) {
-        struct {
-            int64_t offset;
-            uint32_t body;
-            uint32_t other;
-        } items[200];
-        size_t count = random_below(200);
-        size_t at = random_below(OFFSETS);
-        size_t step = random_below(2) == 0 ? 1 : random_below(70);
-        bool backwards = random_below(3) == 0;
-        for (size_t i = 0; i < count; i++) {
-            items[i].offset = (int64_t)at;
-            items[i].body = (uint32_t)i;
-            at = (backwards ? at + OFFSETS - step : at + step) % OFFSETS;
-        }
-        struct rmf_offset_run run = {&items[0].offset, sizeof items[0], count};
-        if (count > 0 && random_below(8) < (round % 60 < 30 ? 6u : 2u)) {
-            size_t done;
-            uint32_t inserted;
-            int64_t bytes;
-            CHECK_EQ(rmf_offset_map_insert_run(&map, run, &items[0].body, round % 7, &done,
-                                               &inserted, &bytes),
-                     RMF_OK);
-            CHECK_EQ(done, count);
-            for (size_t i = 0; i < count; i++) {
-                size_t place = (size_t)items[i].offset;
-                if (!table->present[place]) {
-                    table->present[place] = true;
-                    table->value[place] = (uint32_t)i;
-                    table->count++;
-                    inserted--;
-                    bytes -= (int64_t)i;
-                }
-            }
-            CHECK_EQ(inserted, 0);
-            CHECK_EQ(bytes, 0);
-        } else {
-            struct dropped dropped = {0, 0};
-            rmf_offset_map_remove_run(&map, run, count_dropped, &dropped);
-            for (size_t i = 0; i < count; i++) {
-                size_t place = (size_t)items[i].offset;
-                if (table->present[place]) {
-                    table->present[place] = false;
-                    table->count--;
-                    dropped.entries--;
-                    dropped.bytes -= table->value[place];
-                }
-            }
-            CHECK_EQ(dropped.entries, 0);
-            CHECK_EQ(dropped.bytes, 0);
-        }
-        check_same(&map, table, 1);
+    CHECK_EQ(rmf_offset_map_insert(&map, &before, &inserted), RMF_OK);
+    CHECK_EQ(rmf_offset_map_insert(&map, &behind, &inserted), RMF_OK);
+    static const uint64_t parts[] = {0x10, 0x81, 0x42, 0x2C};
+    for (size_t i = 0; i < 4; i++) {
+        struct rmf_offset_run part = whole;
+        part.present = parts[i];
+        CHECK_EQ(rmf_offset_map_insert(&map, &part, &inserted), RMF_OK);
+        CHECK(inserted == parts[i]);
+        CHECK_EQ(runs_in(&map), 3);
     }
+    struct rmf_offset_window window = {10, 0xFF};
+    struct rmf_offset_run gone;
+    CHECK(rmf_offset_map_cut(&map, &window, &gone));
+    CHECK(memcmp(&gone, &whole, sizeof gone) == 0);
     rmf_offset_map_clear(&map);
-    free(table);
-}
-
-static void runs_do_what_single_calls_do(void) {
-    for (uint32_t seed = 1; seed <= 20; seed++) {
-        mixed_runs(seed);
-    }
 }
 
 static void a_steady_flow_allocates_nothing(void) {
     struct rmf_offset_map map;
-    struct rmf_offset_entry entry = {0, 0, 0};
+    struct rmf_offset_run gone;
+    uint64_t inserted;
     rmf_offset_map_init(&map);
-    int64_t next = 0;
-    for (; next < 1000; next++) {
-        CHECK_EQ(rmf_offset_map_insert(&map, next, &entry), RMF_OK);
-    }
-    for (; next < 2000; next++) { /* settles the spare leaf */
-        CHECK(rmf_offset_map_remove(&map, next - 1000, &entry));
-        CHECK_EQ(rmf_offset_map_insert(&map, next, &entry), RMF_OK);
-    }
-    heap_fail_at(0);
-    for (; next < 100000; next++) {
-        CHECK(rmf_offset_map_remove(&map, next - 1000, &entry));
-        CHECK_EQ(rmf_offset_map_insert(&map, next, &entry), RMF_OK);
+    for (int64_t next = 0; next < 100000; next += 32) {
+        struct rmf_offset_run run = {next, UINT32_MAX, UINT32_MAX, 0, 0};
+        struct rmf_offset_window window = {next - 3200, UINT32_MAX};
+        CHECK_EQ(rmf_offset_map_insert(&map, &run, &inserted), RMF_OK);
+        CHECK_EQ(rmf_offset_map_cut(&map, &window, &gone), next >= 3200);
+        if (next == 32000) { /* the spare leaf is there by now */
+            heap_fail_at(0);
+        }
     }
     heap_fail_at(-1);
     rmf_offset_map_clear(&map);
@@ -207,16 +251,16 @@ static void a_steady_flow_allocates_nothing(void) {
 
 static bool insert_in_random_order(void) {
     struct rmf_offset_map map;
-    struct rmf_offset_entry entry = {1, 2, 3};
     const char *reason;
     rmf_offset_map_init(&map);
     state = 5;
     bool ok = true;
-    for (int i = 0; ok && i < 600; i++) {
-        int64_t offset = random_below(10000);
+    for (uint32_t i = 0; ok && i < 600; i++) {
+        struct rmf_offset_run run = random_run(i);
+        uint64_t inserted;
         size_t before = map.count;
-        enum rmf_status status = rmf_offset_map_insert(&map, offset, &entry);
-        ok = status >= 0;
+        enum rmf_status status = rmf_offset_map_insert(&map, &run, &inserted);
+        ok = status == RMF_OK;
         CHECK(ok || status == RMF_ERR_NO_MEMORY);
         CHECK(ok || map.count == before);
         CHECK(rmf_offset_map_check(&map, &reason));
@@ -231,22 +275,43 @@ static void the_map_survives_each_failed_allocation(void) {
 
 static void an_empty_map_has_nothing(void) {
     struct rmf_offset_map map;
-    struct rmf_offset_entry entry;
-    int64_t offset;
+    struct rmf_offset_run run;
+    struct rmf_offset_window window = {0, UINT64_MAX};
     const char *reason;
     rmf_offset_map_init(&map);
-    CHECK(!rmf_offset_map_first(&map, &offset, &entry));
-    CHECK(!rmf_offset_map_last(&map, &offset));
-    CHECK(!rmf_offset_map_remove(&map, 0, &entry));
+    CHECK(rmf_offset_map_first(&map) == NULL);
+    CHECK(rmf_offset_map_last(&map) == NULL);
+    CHECK(rmf_offset_map_from(&map, INT64_MIN) == NULL);
+    CHECK(!rmf_offset_map_cut(&map, &window, &run));
     CHECK(rmf_offset_map_check(&map, &reason));
     rmf_offset_map_clear(&map);
 }
 
+static void bits_are_counted(void) {
+    state = 9;
+    for (int round = 0; round < 1000; round++) {
+        uint64_t bits = 0;
+        uint32_t count = random_below(65);
+        while (rmf_bit_count(bits) < count) {
+            bits |= rmf_bit(random_below(64));
+        }
+        uint32_t found = 0;
+        for (uint64_t left = bits; left != 0; left &= left - 1) {
+            found++;
+        }
+        CHECK_EQ(found, count);
+    }
+    CHECK(rmf_low_bits(0) == 0 && rmf_low_bits(64) == UINT64_MAX && rmf_low_bits(3) == 7);
+    CHECK_EQ(rmf_bit_count(UINT64_MAX), 64);
+}
+
 const struct test tests[] = {
     {"the map holds what a table holds", the_map_holds_what_a_table_holds},
-    {"runs do what single calls do", runs_do_what_single_calls_do},
+    {"runs of one offset are held in any order", runs_of_one_offset_are_held_in_any_order},
+    {"the parts of a run grow together again", the_parts_of_a_run_grow_together_again},
     {"a steady flow allocates nothing", a_steady_flow_allocates_nothing},
     {"the map survives each failed allocation", the_map_survives_each_failed_allocation},
     {"an empty map has nothing", an_empty_map_has_nothing},
+    {"bits are counted", bits_are_counted},
     {NULL, NULL},
 };

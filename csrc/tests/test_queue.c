@@ -4,24 +4,48 @@
 
 #define MANY 400u
 
-static struct rmf_message messages[MANY];
+/* The lists of a test: a queue reads them as long as one of their messages is in it. */
+static struct rmf_message_list lists[64];
+static size_t used_lists;
 
-static const struct rmf_message *run(int64_t first, size_t count, uint32_t body) {
-    CHECK(count <= MANY);
-    memset(messages, 0, sizeof messages);
+static const struct rmf_message_list *fresh_list(const int64_t *offsets, size_t count,
+                                                 uint32_t body) {
+    CHECK(used_lists < sizeof lists / sizeof lists[0] && count <= MANY);
+    struct rmf_message_list *list = &lists[used_lists++];
+    struct rmf_message message;
+    memset(&message, 0, sizeof message);
+    heap_fail_at_paused(true);
     for (size_t i = 0; i < count; i++) {
-        messages[i].queue_offset = first + (int64_t)i;
-        messages[i].body_len = body;
+        message.queue_offset = offsets[i];
+        message.body_len = body;
+        CHECK_EQ(rmf_message_list_append(list, &message), RMF_OK);
     }
-    return messages;
+    heap_fail_at_paused(false);
+    return list;
+}
+
+static const struct rmf_message_list *run(int64_t first, size_t count, uint32_t body) {
+    int64_t offsets[MANY];
+    for (size_t i = 0; i < count && i < MANY; i++) {
+        offsets[i] = first + (int64_t)i;
+    }
+    return fresh_list(offsets, count, body);
 }
 
 static bool put(struct rmf_queue *queue, void *owner, int64_t first, size_t count, uint32_t body,
                 size_t *inserted) {
     bool dispatch = false;
-    CHECK_EQ(rmf_queue_put(queue, owner, run(first, count, body), count, inserted, &dispatch),
-             RMF_OK);
+    CHECK_EQ(rmf_queue_put(queue, owner, run(first, count, body), inserted, &dispatch), RMF_OK);
     return dispatch;
+}
+
+static size_t put_offsets(struct rmf_queue *queue, void *owner, const int64_t *offsets,
+                          size_t count, uint32_t body) {
+    bool dispatch;
+    size_t inserted;
+    CHECK_EQ(rmf_queue_put(queue, owner, fresh_list(offsets, count, body), &inserted, &dispatch),
+             RMF_OK);
+    return inserted;
 }
 
 static void check_sound(const struct rmf_queue *queue) {
@@ -39,6 +63,9 @@ static void drain(struct rmf_queue *queue) {
     CHECK_EQ(rmf_queue_count(queue), 0);
     CHECK_EQ(rmf_queue_body_bytes(queue), 0);
     rmf_queue_free(queue);
+    while (used_lists > 0) {
+        rmf_message_list_clear(&lists[--used_lists]);
+    }
 }
 
 static void removals_give_the_recorded_minimum_offsets(void) {
@@ -165,7 +192,7 @@ static bool use_everything(void) {
         int64_t first = (i * 7 % 40) * 50;
         size_t count = rmf_queue_count(queue);
         int64_t bytes = rmf_queue_body_bytes(queue);
-        enum rmf_status status = rmf_queue_put(queue, &owners[i], run(first, 70, 3), 70, &inserted,
+        enum rmf_status status = rmf_queue_put(queue, &owners[i], run(first, 70, 3), &inserted,
                                                &dispatch);
         ok = status == RMF_OK;
         CHECK(ok || (rmf_queue_count(queue) == count && rmf_queue_body_bytes(queue) == bytes));
@@ -186,7 +213,7 @@ static bool use_everything(void) {
             }
         }
         if (ok && i % 7 == 6) {
-            (void)rmf_queue_remove_messages(queue, run(i * 13, 60, 0), 60);
+            (void)rmf_queue_remove_messages(queue, run(i * 13, 60, 0), 0, 60);
             check_sound(queue);
         }
     }
@@ -232,6 +259,103 @@ static void offsets_at_the_end_of_the_number_range_do_not_overflow(void) {
     drain(queue);
 }
 
+/* Batches in the gaps of another one, as a filtered pull leaves them, and over its ends. */
+static void batches_that_interleave_keep_their_own_messages(void) {
+    struct rmf_queue *queue = rmf_queue_new();
+    CHECK(queue != NULL);
+    int64_t even[100];
+    int64_t odd[100];
+    for (int i = 0; i < 100; i++) {
+        even[i] = 2 * i;
+        odd[i] = 2 * i + 1;
+    }
+    int owners[3];
+    CHECK_EQ(put_offsets(queue, &owners[0], even, 100, 10), 100);
+    CHECK_EQ(put_offsets(queue, &owners[1], odd, 100, 3), 100);
+    size_t inserted;
+    CHECK(!put(queue, &owners[2], 150, 100, 1, &inserted));
+    CHECK_EQ(inserted, 50);
+    CHECK_EQ(rmf_queue_body_bytes(queue), 1000 + 300 + 50);
+    check_sound(queue);
+    /* A part of each: 30 even ones, 30 odd ones, none of the last. */
+    CHECK_EQ(rmf_queue_remove_messages(queue, run(20, 60, 99), 0, 60), 0);
+    CHECK_EQ(rmf_queue_body_bytes(queue), 1000 + 300 + 50 - 30 * 13);
+    check_sound(queue);
+    struct rmf_queue_item items[30];
+    CHECK_EQ(rmf_queue_take(queue, 30, items), 30);
+    for (int i = 0; i < 30; i++) {
+        int64_t offset = i < 20 ? i : i + 60;
+        CHECK_EQ(items[i].offset, offset);
+        CHECK(items[i].owner == &owners[offset % 2]);
+        CHECK_EQ(items[i].index, offset / 2);
+    }
+    check_sound(queue);
+    CHECK_EQ(rmf_queue_rollback(queue), RMF_OK);
+    check_sound(queue);
+    CHECK_EQ(rmf_queue_remove(queue, even, 100), 1);
+    CHECK(rmf_queue_next_released(queue) == &owners[0]);
+    CHECK_EQ(rmf_queue_remove(queue, odd, 100), 200);
+    CHECK(rmf_queue_next_released(queue) == &owners[1]);
+    CHECK_EQ(rmf_queue_body_bytes(queue), 50);
+    drain(queue);
+}
+
+/* The size is exact while a batch leaves in parts, whatever its messages weigh. */
+static void the_bytes_of_a_part_are_those_of_its_messages(void) {
+    for (int gaps = 0; gaps < 2; gaps++) {
+        struct rmf_queue *queue = rmf_queue_new();
+        CHECK(queue != NULL);
+        struct rmf_message_list *list = &lists[used_lists++];
+        struct rmf_message message;
+        memset(&message, 0, sizeof message);
+        int64_t left = 0;
+        for (uint32_t i = 0; i < 200; i++) {
+            message.queue_offset = (int64_t)i * (gaps + 1);
+            message.body_len = i * i;
+            left += i * i;
+            CHECK_EQ(rmf_message_list_append(list, &message), RMF_OK);
+        }
+        CHECK_EQ(list->gaps, gaps == 1);
+        size_t inserted;
+        bool dispatch;
+        int owner;
+        CHECK_EQ(rmf_queue_put(queue, &owner, list, &inserted, &dispatch), RMF_OK);
+        for (size_t start = 0; start < 200; start += 25) {
+            CHECK_EQ(rmf_queue_body_bytes(queue), left);
+            check_sound(queue);
+            for (size_t i = start; i < start + 25; i++) {
+                left -= (int64_t)(i * i);
+            }
+            (void)rmf_queue_remove_messages(queue, list, start, start + 25);
+        }
+        CHECK_EQ(rmf_queue_body_bytes(queue), 0);
+        CHECK(rmf_queue_next_released(queue) == &owner);
+        drain(queue);
+    }
+}
+
+/* What is not in order, or twice, in one batch: the first of equal offsets counts. */
+static void a_batch_in_any_order_is_held(void) {
+    struct rmf_queue *queue = rmf_queue_new();
+    CHECK(queue != NULL);
+    int64_t offsets[] = {9, 8, 9, INT64_MAX, 7, INT64_MAX - 1, INT64_MAX, 7, 10};
+    int owner;
+    CHECK_EQ(put_offsets(queue, &owner, offsets, 9, 2), 6);
+    CHECK_EQ(rmf_queue_body_bytes(queue), 12);
+    check_sound(queue);
+    struct rmf_queue_item items[6];
+    static const uint32_t indexes[] = {4, 1, 0, 8, 5, 3};
+    CHECK_EQ(rmf_queue_take(queue, 6, items), 6);
+    for (int i = 0; i < 6; i++) {
+        CHECK_EQ(items[i].index, indexes[i]);
+    }
+    CHECK_EQ(rmf_queue_make_consume_again(queue, offsets, 9), RMF_OK);
+    CHECK_EQ(rmf_queue_taken_count(queue), 0);
+    CHECK_EQ(rmf_queue_remove(queue, offsets, 9), INT64_MAX);
+    CHECK(rmf_queue_next_released(queue) == &owner);
+    drain(queue);
+}
+
 const struct test tests[] = {
     {"removals give the recorded minimum offsets", removals_give_the_recorded_minimum_offsets},
     {"takes and commits give the recorded offsets", takes_and_commits_give_the_recorded_offsets},
@@ -243,5 +367,10 @@ const struct test tests[] = {
      the_largest_offset_is_the_last_word_in_any_order},
     {"offsets at the end of the number range do not overflow",
      offsets_at_the_end_of_the_number_range_do_not_overflow},
+    {"batches that interleave keep their own messages",
+     batches_that_interleave_keep_their_own_messages},
+    {"the bytes of a part are those of its messages",
+     the_bytes_of_a_part_are_those_of_its_messages},
+    {"a batch in any order is held", a_batch_in_any_order_is_held},
     {NULL, NULL},
 };

@@ -2,7 +2,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint32_t
 
 from rocketmq_fast._core.c_common cimport rmf_status
-from rocketmq_fast._core.c_message cimport rmf_message
+from rocketmq_fast._core.c_message_list cimport rmf_message_list
 
 cdef extern from "<stdbool.h>" nogil:
     ctypedef bint rmf_bool "bool"
@@ -21,10 +21,11 @@ cdef extern from "rmf_queue.h" nogil:
 
     rmf_queue *rmf_queue_new()
     void rmf_queue_free(rmf_queue *queue)
-    rmf_status rmf_queue_put(rmf_queue *queue, void *owner, const rmf_message *messages,
-                             size_t count, size_t *inserted, rmf_bool *dispatch)
+    rmf_status rmf_queue_put(rmf_queue *queue, void *owner, const rmf_message_list *list,
+                             size_t *inserted, rmf_bool *dispatch)
     int64_t rmf_queue_remove(rmf_queue *queue, const int64_t *offsets, size_t count)
-    int64_t rmf_queue_remove_messages(rmf_queue *queue, const rmf_message *messages, size_t count)
+    int64_t rmf_queue_remove_messages(rmf_queue *queue, const rmf_message_list *list, size_t start,
+                                      size_t stop)
     int64_t rmf_queue_take(rmf_queue *queue, size_t limit, rmf_queue_item *items)
     int64_t rmf_queue_commit(rmf_queue *queue)
     rmf_status rmf_queue_rollback(rmf_queue *queue)

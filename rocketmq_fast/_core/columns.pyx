@@ -174,21 +174,21 @@ cdef class ArrowBuilder:
         cdef rmf_status status
         cdef size_t appended = 0
         cdef const uint8_t[::1] keep
-        source.messages = batch._messages
-        source.count = batch._count
+        source.messages = batch._list.messages
+        source.count = batch._list.count
         source.restore_topic = batch.restore_topic
         source.start = INT64_MIN if start_offset is None else <int64_t>start_offset
         source.end = INT64_MAX if end_offset is None else <int64_t>end_offset
         source.mask = NULL
         if mask is not None:
             keep = np.ascontiguousarray(mask, dtype=np.bool_).view(np.uint8)
-            if <size_t>keep.shape[0] != batch._count:
-                raise ValueError(f"mask of length {keep.shape[0]} for {batch._count} messages")
-            if batch._count:
+            if <size_t>keep.shape[0] != batch._list.count:
+                raise ValueError(f"mask of length {keep.shape[0]} for {batch._list.count} messages")
+            if batch._list.count:
                 source.mask = &keep[0]
         broker = batch.broker_name if broker_name is None else broker_name
         source.broker_name = _utf8(broker)
-        if batch._count >= RELEASE_GIL_MESSAGES:
+        if batch._list.count >= RELEASE_GIL_MESSAGES:
             # `batch`, `mask` and `broker` are held by this call; the lock guards the columns.
             with nogil, self._lock:
                 status = rmf_columns_append(self._columns, &source, &appended, &error)

@@ -3,15 +3,14 @@ from libc.stdint cimport int64_t, uint8_t
 
 from rocketmq_fast._core.c_common cimport rmf_slice
 from rocketmq_fast._core.c_message cimport rmf_message
+from rocketmq_fast._core.c_message_list cimport rmf_message_list
 
 
 cdef class MessageBatch:
+    cdef rmf_message_list _list
     cdef object _owner
     cdef Py_buffer _view
     cdef bint _has_view
-    cdef rmf_message *_messages
-    cdef size_t _count
-    cdef size_t _capacity
     cdef size_t _special
     cdef list _bodies
     cdef dict _retried

@@ -7,14 +7,12 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from rocketmq_fast._core.c_common cimport (
     RMF_NEED_MORE,
     RMF_OK,
     rmf_error,
-    rmf_free,
-    rmf_realloc_array,
     rmf_slice,
     rmf_status,
 )
@@ -43,6 +41,12 @@ from rocketmq_fast._core.c_message cimport (
     rmf_message_sys_flag,
     rmf_message_tag_code,
     rmf_message_topic,
+)
+from rocketmq_fast._core.c_message_list cimport (
+    rmf_message_list,
+    rmf_message_list_append,
+    rmf_message_list_clear,
+    rmf_message_list_shrink,
 )
 from rocketmq_fast._core.c_properties cimport rmf_properties_next, rmf_property
 from rocketmq_fast._core.frame cimport RemotingCommand
@@ -127,22 +131,13 @@ cdef class MessageBatch:
         self.max_offset = -1
 
     def __dealloc__(self):
-        rmf_free(self._messages)
+        rmf_message_list_clear(&self._list)
         if self._has_view:
             PyBuffer_Release(&self._view)
 
     cdef int _append(self, const rmf_message *message) except -1:
-        cdef size_t capacity
-        cdef rmf_message *grown
-        if self._count == self._capacity:
-            capacity = 32 if self._capacity == 0 else self._capacity * 2
-            grown = <rmf_message *>rmf_realloc_array(self._messages, capacity, sizeof(rmf_message))
-            if grown == NULL:
-                raise MemoryError("message index")
-            self._messages = grown
-            self._capacity = capacity
-        self._messages[self._count] = message[0]
-        self._count += 1
+        if rmf_message_list_append(&self._list, message) != RMF_OK:
+            raise MemoryError("message index")
         return 0
 
     cdef int _decode(self, const uint8_t *data, size_t size, bint check_crc, bint decompress,
@@ -165,32 +160,28 @@ cdef class MessageBatch:
                 break
             if status == RMF_OK:
                 raise MemoryError("message index")
-            self.errors.append((fault.message_position,
-                                None if fault.queue_offset < 0 else fault.queue_offset,
+            self.errors.append((fault.message_position, _known_offset(fault.queue_offset),
                                 describe(&fault.error)))
             if not fault.resumable:
                 break
         if self._special:
             self._expand(data, decompress, max_body)
-        _shrink(self)
+        rmf_message_list_shrink(&self._list)
         return 0
 
     cdef int _expand(self, const uint8_t *data, bint decompress, size_t max_body) except -1:
         """Inflate compressed bodies and unwrap inner batches: rebuilds the index."""
-        cdef rmf_message *stored = self._messages
-        cdef size_t stored_count = self._count
+        cdef rmf_message_list stored = self._list
         cdef size_t budget = max_body * INFLATED_BODIES_MAX
         cdef size_t cap
         cdef size_t i
         cdef rmf_message *m
         cdef bytes body
-        self._messages = NULL
-        self._count = 0
-        self._capacity = 0
+        memset(&self._list, 0, sizeof(self._list))
         self._bodies = []
         try:
-            for i in range(stored_count):
-                m = &stored[i]
+            for i in range(stored.count):
+                m = &stored.messages[i]
                 if rmf_message_is_compressed(m) and decompress:
                     cap = max_body if max_body < budget else budget
                     try:
@@ -199,7 +190,8 @@ cdef class MessageBatch:
                             PyMemoryView_FromMemory(<char *>m.body, m.body_len, PyBUF_READ),
                             cap)
                     except MessageDecodeError as error:
-                        self.errors.append((m.head - data, m.queue_offset, str(error)))
+                        self.errors.append((m.head - data, _known_offset(m.queue_offset),
+                                            str(error)))
                         continue
                     budget -= <size_t>PyBytes_GET_SIZE(body)
                     self._bodies.append(body)
@@ -212,47 +204,47 @@ cdef class MessageBatch:
                 else:
                     self._append(m)
         finally:
-            rmf_free(stored)
+            rmf_message_list_clear(&stored)
         self.errors.sort(key=_error_position)
         return 0
 
     cdef MessageExt _message_at(self, size_t index):
         cdef MessageExt message = MessageExt.__new__(MessageExt)
         message._batch = self
-        message._m = &self._messages[index]
+        message._m = &self._list.messages[index]
         return message
 
     def __len__(self):
-        return self._count
+        return self._list.count
 
     def __getitem__(self, index):
         cdef Py_ssize_t i
         if isinstance(index, slice):
-            return [self._message_at(<size_t>i) for i in range(*index.indices(self._count))]
+            return [self._message_at(<size_t>i) for i in range(*index.indices(self._list.count))]
         i = index
         if i < 0:
-            i += <Py_ssize_t>self._count
-        if i < 0 or i >= <Py_ssize_t>self._count:
-            raise IndexError(f"message {index} of a batch of {self._count}")
+            i += <Py_ssize_t>self._list.count
+        if i < 0 or i >= <Py_ssize_t>self._list.count:
+            raise IndexError(f"message {index} of a batch of {self._list.count}")
         return self._message_at(<size_t>i)
 
     def __iter__(self):
         cdef size_t i
-        for i in range(self._count):
+        for i in range(self._list.count):
             yield self._message_at(i)
 
     def to_list(self):
         """All messages, as a list of views."""
         cdef size_t i
-        return [self._message_at(i) for i in range(self._count)]
+        return [self._message_at(i) for i in range(self._list.count)]
 
     def retain(self, mask):
         """A batch of the messages whose place in the boolean `mask` is true; shares the buffer."""
         cdef const uint8_t[::1] keep = np.ascontiguousarray(mask, dtype=np.bool_).view(np.uint8)
         cdef MessageBatch kept
         cdef size_t i
-        if <size_t>keep.shape[0] != self._count:
-            raise ValueError(f"mask of length {keep.shape[0]} for {self._count} messages")
+        if <size_t>keep.shape[0] != self._list.count:
+            raise ValueError(f"mask of length {keep.shape[0]} for {self._list.count} messages")
         kept = MessageBatch.__new__(MessageBatch)
         kept._owner = self  # which holds the buffer and the inflated bodies
         kept.errors = self.errors
@@ -260,17 +252,17 @@ cdef class MessageBatch:
         kept.min_offset = self.min_offset
         kept.max_offset = self.max_offset
         kept.restore_topic = self.restore_topic
-        for i in range(self._count):
+        for i in range(self._list.count):
             if keep[i]:
-                kept._append(&self._messages[i])
+                kept._append(&self._list.messages[i])
         return kept
 
     cdef object _column(self, int kind):
-        array = np.empty(self._count, dtype=np.int64)
+        array = np.empty(self._list.count, dtype=np.int64)
         cdef int64_t[::1] out = array
         cdef size_t i
-        for i in range(self._count):
-            out[i] = _value(&self._messages[i], kind)
+        for i in range(self._list.count):
+            out[i] = _value(&self._list.messages[i], kind)
         return array
 
     @property
@@ -331,26 +323,16 @@ cdef class MessageBatch:
     @property
     def body_bytes(self):
         """Sum of the body sizes."""
-        cdef size_t i
-        cdef long long total = 0
-        for i in range(self._count):
-            total += self._messages[i].body_len
-        return total
+        return self._list.body_bytes
 
     def __repr__(self):
         bad = f", {len(self.errors)} undecodable" if self.errors else ""
-        return f"<MessageBatch of {self._count} messages{bad}>"
+        return f"<MessageBatch of {self._list.count} messages{bad}>"
 
 
-cdef void _shrink(MessageBatch batch) noexcept:
-    # Cached messages should cost little more than their bytes; the index is part of that.
-    cdef rmf_message *exact
-    if batch._capacity > batch._count + batch._count // 4 + 8:
-        exact = <rmf_message *>rmf_realloc_array(batch._messages, batch._count,
-                                                 sizeof(rmf_message))
-        if exact != NULL:
-            batch._messages = exact
-            batch._capacity = batch._count
+cdef object _known_offset(int64_t offset):
+    """What an entry of `errors` says: a negative offset is no place in a queue."""
+    return None if offset < 0 else offset
 
 
 def _error_position(entry):
@@ -361,26 +343,16 @@ cdef rmf_status _index(MessageBatch batch, rmf_slice buffer, size_t *position, b
                        rmf_message_fault *fault) noexcept nogil:
     """Index messages until the end (RMF_NEED_MORE), a fault, or no memory (RMF_OK)."""
     cdef rmf_message message
-    cdef rmf_message *grown
     cdef rmf_status status
     cdef size_t next = 0
-    cdef size_t capacity
     while True:
         status = rmf_message_decode(buffer, position[0], check_crc, &message, &next, fault)
         if status != RMF_OK:
             if status != RMF_NEED_MORE and fault.resumable:
                 position[0] = next
             return status
-        if batch._count == batch._capacity:
-            capacity = 32 if batch._capacity == 0 else batch._capacity * 2
-            grown = <rmf_message *>rmf_realloc_array(batch._messages, capacity,
-                                                     sizeof(rmf_message))
-            if grown == NULL:
-                return RMF_OK
-            batch._messages = grown
-            batch._capacity = capacity
-        batch._messages[batch._count] = message
-        batch._count += 1
+        if rmf_message_list_append(&batch._list, &message) != RMF_OK:
+            return RMF_OK
         batch._special += (rmf_message_is_compressed(&message)
                            or rmf_message_is_inner_batch(&message))
         position[0] = next
@@ -404,7 +376,7 @@ cdef int _unwrap(MessageBatch batch, const uint8_t *data, const rmf_message *out
         if status == RMF_NEED_MORE:
             return 0
         if status != RMF_OK:
-            batch.errors.append((outer.head - data, outer.queue_offset + rank,
+            batch.errors.append((outer.head - data, _known_offset(outer.queue_offset + rank),
                                  f"inner batch: {describe(&error)}"))
             return 0
         batch._append(&element)

@@ -77,8 +77,7 @@ cdef class ProcessQueue:
         cdef rmf_status status
         Py_INCREF(batch)  # on behalf of the queue
         rmf_guard_lock(&self._guard)
-        status = rmf_queue_put(self._queue, <void *>batch, batch._messages, batch._count,
-                               &inserted, &dispatch)
+        status = rmf_queue_put(self._queue, <void *>batch, &batch._list, &inserted, &dispatch)
         rmf_guard_unlock(&self._guard)
         if status < 0:
             Py_DECREF(batch)
@@ -92,7 +91,7 @@ cdef class ProcessQueue:
         cdef int64_t offset
         cdef void *released
         rmf_guard_lock(&self._guard)
-        offset = rmf_queue_remove_messages(self._queue, batch._messages + start, stop - start)
+        offset = rmf_queue_remove_messages(self._queue, &batch._list, start, stop)
         released = rmf_queue_next_released(self._queue)
         rmf_guard_unlock(&self._guard)
         self._release(released)
@@ -100,9 +99,9 @@ cdef class ProcessQueue:
 
     def remove_batch(self, MessageBatch batch not None, size_t start=0, stop=None):
         """As `remove` for messages start..stop of a batch."""
-        cdef size_t end = batch._count if stop is None else <size_t>stop
-        if start > end or end > batch._count:
-            raise IndexError(f"messages {start}..{end} of a batch of {batch._count}")
+        cdef size_t end = batch._list.count if stop is None else <size_t>stop
+        if start > end or end > batch._list.count:
+            raise IndexError(f"messages {start}..{end} of a batch of {batch._list.count}")
         return self.remove_run(batch, start, end)
 
     def remove(self, offsets):
@@ -138,20 +137,21 @@ cdef class ProcessQueue:
         items = <rmf_queue_item *>rmf_alloc_array(limit, sizeof(rmf_queue_item))
         if items == NULL:
             raise MemoryError("process queue")
+        rmf_guard_lock(&self._guard)
+        count = rmf_queue_take(self._queue, limit, items)
+        for i in range(count):
+            Py_INCREF(<object>items[i].owner)  # others may empty the queue meanwhile
+        released = rmf_queue_next_released(self._queue)
+        rmf_guard_unlock(&self._guard)
         try:
-            rmf_guard_lock(&self._guard)
-            count = rmf_queue_take(self._queue, limit, items)
-            for i in range(count):
-                Py_INCREF(<object>items[i].owner)  # others may empty the queue meanwhile
-            released = rmf_queue_next_released(self._queue)
-            rmf_guard_unlock(&self._guard)
             self._release(released)  # of a message that was put again while it was taken
             if count < 0:
                 raise MemoryError("process queue")
             for i in range(count):
                 messages.append((<MessageBatch>items[i].owner)._message_at(items[i].index))
-                Py_DECREF(<object>items[i].owner)
         finally:
+            for i in range(count):
+                Py_DECREF(<object>items[i].owner)
             rmf_free(items)
         return messages
 

@@ -88,15 +88,15 @@ cdef class TagFilter:
 
     def mask(self, MessageBatch batch not None):
         """numpy bool array: which messages of the batch pass, by exact text."""
-        array = np.empty(batch._count, dtype=np.bool_)
+        array = np.empty(batch._list.count, dtype=np.bool_)
         cdef uint8_t[::1] out = array.view(np.uint8)
         cdef rmf_slice tag
         cdef size_t i
         if self.matches_all:
             array.fill(True)
             return array
-        for i in range(batch._count):
-            out[i] = (rmf_message_find_property(&batch._messages[i], b"TAGS", 4, &tag)
+        for i in range(batch._list.count):
+            out[i] = (rmf_message_find_property(&batch._list.messages[i], b"TAGS", 4, &tag)
                       and rmf_tag_set_has(self._set, tag))
         return array
 
