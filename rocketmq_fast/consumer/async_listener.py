@@ -234,6 +234,10 @@ class AsyncConsumeService(ConsumeConcurrentlyService):
 
     # -------------------------------------------------------------------------------- any thread
 
+    def resize(self, fewest: int, most: int) -> None:
+        """Change how many calls may run at a time."""
+        self._most = most
+
     def call_once(self, message: MessageExt, context: ConsumeContext) -> object:
         """Call the listener outside of the flow, and wait. Not on the loop's thread."""
 

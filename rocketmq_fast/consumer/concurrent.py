@@ -79,7 +79,7 @@ class ConsumeConcurrentlyService:
         self._broadcasting = options.message_model is MessageModel.BROADCASTING
         self._pool: WorkerPool[_ChunkWork] = WorkerPool(
             f"rocketmq-consume-{group}",
-            lambda: (options.consume_thread_min, options.consume_thread_max),
+            (options.consume_thread_min, options.consume_thread_max),
             loop,
             self._perform,
             shared=True,
@@ -217,6 +217,10 @@ class ConsumeConcurrentlyService:
     def threads(self) -> int:
         """Threads of the pool."""
         return self._pool.threads
+
+    def resize(self, fewest: int, most: int) -> None:
+        """Change how many threads there may be."""
+        self._pool.resize(fewest, most)
 
     @property
     def backlog(self) -> int:

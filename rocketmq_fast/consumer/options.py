@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from rocketmq_fast.client.options import ClientOptions, check_range
 from rocketmq_fast.consumer.strategies import strategy_of
@@ -112,11 +113,13 @@ class PushConsumerOptions(ClientOptions):
             ("max_body", 1, 1 << 30, None),
         ):
             check_range(name, getattr(self, name), low, high, also)
-        if self.consume_thread_min > self.consume_thread_max:
-            raise ConfigError(
-                f"consume_thread_min {self.consume_thread_min} is over "
-                f"consume_thread_max {self.consume_thread_max}"
-            )
+        self._check_threads()
+        hooks = checked_hooks(
+            "consume_message_hooks", self.consume_message_hooks, ConsumeMessageHook
+        )
+        put(self, "consume_message_hooks", hooks)
+        if self.customized_trace_topic is not None:
+            check_topic(self.customized_trace_topic)
         self._milliseconds("pull_interval", 0, 65535)
         self._milliseconds("suspend_current_queue_time_millis", 0)
         self._milliseconds("await_termination_millis_when_shutdown", 0)
@@ -141,6 +144,22 @@ class PushConsumerOptions(ClientOptions):
 
     @property
     def consume_timeout_seconds(self) -> float:
+    def _check_threads(self) -> None:
+        if self.consume_thread_min > self.consume_thread_max:
+            raise ConfigError(
+                f"consume_thread_min {self.consume_thread_min} is over "
+                f"consume_thread_max {self.consume_thread_max}"
+            )
+
+    def with_threads(self, fewest: int | None, most: int | None) -> Self:
+        """The same with other numbers of threads; None leaves one as it is. Raises ConfigError."""
+        changed = copy.copy(self)
+        for name, value in (("consume_thread_min", fewest), ("consume_thread_max", most)):
+            if value is not None:
+                object.__setattr__(changed, name, check_range(name, value, 1, 1000))
+        changed._check_threads()
+        return changed
+
         """consume_timeout in seconds."""
         return float(self.consume_timeout) * 60
 

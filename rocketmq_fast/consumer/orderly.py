@@ -101,7 +101,7 @@ class ConsumeOrderlyService:
         self._reconsume_limit = _NO_LIMIT if limit == -1 else limit
         self._pool: WorkerPool[_QueueWork] = WorkerPool(
             f"rocketmq-consume-{group}",
-            lambda: (options.consume_thread_min, options.consume_thread_max),
+            (options.consume_thread_min, options.consume_thread_max),
             loop,
             self._perform,
             shared=False,
@@ -286,6 +286,10 @@ class ConsumeOrderlyService:
     def threads(self) -> int:
         """Threads of the pool."""
         return self._pool.threads
+
+    def resize(self, fewest: int, most: int) -> None:
+        """Change how many threads there may be."""
+        self._pool.resize(fewest, most)
 
     @property
     def backlog(self) -> int:

@@ -2,8 +2,9 @@
 
 How many workers are woken follows from the measured time of a listener call: enough to work off the
 backlog within milliseconds, one for a listener of microseconds, so that a fast listener costs one
-hand-over a pull. A listener that blocks is noticed by a watch on the event loop, which adds workers
-as long as nothing moves. Threads above the minimum end when they were idle for a minute.
+hand-over a pull. A listener that blocks is noticed by a watch on the event loop, which doubles the
+workers each time that it finds a line and no call ended since. Threads above the minimum end when
+they were idle for a minute, those above the maximum with the work that they are on.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ class Work(Protocol):
 W = TypeVar("W", bound=Work)
 
 
+def workers_for(calls: int, call_seconds: float) -> int:
+    """How many workers a backlog of listener calls deserves, where one call takes so long."""
+    return max(1, math.ceil(calls * call_seconds / _TARGET_SECONDS))
+
+
 class Worker:
     """One thread's state. `run.calls` and `run.seconds` count its listener calls."""
 
@@ -63,15 +69,17 @@ class WorkerPool(Generic[W]):
     def __init__(
         self,
         name: str,
-        limits: Callable[[], tuple[int, int]],
+        limits: tuple[int, int],
         loop: EventLoop,
         perform: Callable[[W, Worker], None],
         *,
         shared: bool,
+        idle_seconds: float = _IDLE_SECONDS,
     ) -> None:
         self.call_seconds = 0.0
         self._name = name
-        self._limits = limits
+        self._fewest, self._most = limits
+        self._idle_seconds = idle_seconds
         self._loop = loop
         self._perform = perform
         self._shared = shared
@@ -105,17 +113,15 @@ class WorkerPool(Generic[W]):
 
     def _wanted(self) -> int:
         """Workers that the line deserves. Lock held."""
-        calls = sum(work.calls_left for work in self._line)
-        return max(1, math.ceil(calls * self.call_seconds / _TARGET_SECONDS))
+        return workers_for(sum(work.calls_left for work in self._line), self.call_seconds)
 
     def _call_up(self, count: int) -> list[Worker]:
         """Choose `count` more workers, new ones if none is idle. Lock held; `_wake` them after."""
         chosen: list[Worker] = []
-        _, most = self._limits()
         while len(chosen) < count:
             if self._idle:
                 chosen.append(self._idle.pop())
-            elif len(self._workers) < most:
+            elif len(self._workers) < self._most:
                 chosen.append(self._new_worker())
             else:
                 break
@@ -163,6 +169,9 @@ class WorkerPool(Generic[W]):
         """Work with something left; None when the worker shall end. Parks in between."""
         while True:
             with self._lock:
+                if len(self._workers) > self._most:
+                    self._remove(worker)
+                    return None
                 while self._line and not self._stopping:
                     work = self._line[0]
                     if not self._shared:
@@ -175,15 +184,14 @@ class WorkerPool(Generic[W]):
                     self._remove(worker)
                     return None
                 self._idle.append(worker)
-            if worker.park.acquire(timeout=_IDLE_SECONDS):
+            if worker.park.acquire(timeout=self._idle_seconds):
                 continue
             with self._lock:
                 if worker not in self._idle:
                     worker.park.acquire()  # woken just after the wait ended
                     continue
                 self._idle.remove(worker)
-                fewest, _ = self._limits()
-                if len(self._workers) > fewest:
+                if len(self._workers) > self._fewest:
                     self._remove(worker)
                     return None
 
@@ -207,6 +215,14 @@ class WorkerPool(Generic[W]):
                 self.call_seconds = mean if known == 0.0 else known + _SMOOTHING * (mean - known)
 
     # ----------------------------------------------------------------------------- lifecycle
+
+    def resize(self, fewest: int, most: int) -> None:
+        """Change the limits. Workers above the new maximum end with the work that they are on."""
+        with self._lock:
+            self._fewest, self._most = fewest, most
+            surplus = min(len(self._workers) - most, len(self._idle))
+            for _ in range(surplus):
+                self._idle.pop().park.release()
 
     @property
     def stopping(self) -> bool:

@@ -225,6 +225,18 @@ class PushConsumer:
         """
         self._require_running().send_back_message(message, delay_level)
 
+    def update_consume_threads(
+        self, *, consume_thread_min: int | None = None, consume_thread_max: int | None = None
+    ) -> None:
+        """Change how many threads call the listener, also while the consumer runs.
+
+        Threads above a lowered maximum end after their running call. Raises ConfigError.
+        """
+        with self._lock:
+            self._options = self._options.with_threads(consume_thread_min, consume_thread_max)
+            if self._running is not None:
+                self._running.resize(self._options)
+
     def lag(self) -> dict[MessageQueue, int]:
         """Messages behind the end of each owned queue; asks its broker for the end."""
         lags = self._require_running().lag()

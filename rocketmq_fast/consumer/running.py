@@ -554,6 +554,11 @@ class RunningConsumer:
         with self._assigned:
             return self._assigned.wait_for(has_queue, timeout)
 
+    def resize(self, options: PushConsumerOptions) -> None:
+        """Take over the numbers of threads."""
+        self.options = options
+        self.service.resize(options.consume_thread_min, options.consume_thread_max)
+
     def set_paused(self, queues: Iterable[MessageQueue], paused: bool) -> None:
         """Pause or resume queues, or everything when none is named."""
         wanted = set(queues)
