@@ -11,6 +11,8 @@ from typing import Any
 
 from rocketmq_fast import ConsumeStatus, MessageExt, MessageQueue, PushConsumer, Sql
 from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast.protocol.names import DLQ_PREFIX
+from tests.brokers import TestBroker
 from tests.waiting import wait_for
 
 SUCCESS = ConsumeStatus.CONSUME_SUCCESS
@@ -158,3 +160,18 @@ def releasing(*events: threading.Event) -> Iterator[None]:
 def owned(consumer: PushConsumer, topic: str) -> set[int]:
     """Queue ids of a topic that a consumer owns."""
     return {queue.queue_id for queue in consumer.assigned() if queue.topic == topic}
+
+
+def dead_letters(broker: TestBroker, group: str, count: int) -> Recorder:
+    """Read a group's dead letters: its `count` first."""
+    recorder = Recorder()
+    with consuming(
+        broker.namesrv_addr,
+        broker.group(),
+        DLQ_PREFIX + group,
+        recorder,
+        poll_name_server_interval=200,
+        assigned=False,
+    ):
+        recorder.wait(count)
+    return recorder

@@ -15,7 +15,7 @@ from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.protocol.codes import RequestCode
 from tests.apache import ApacheCluster
 from tests.brokers import TestBroker, Wire
-from tests.consuming import Recorder, bodies, consuming, make, owned, releasing
+from tests.consuming import bodies, consuming, dead_letters, make, owned, releasing
 from tests.embedded_raw import lock_body
 from tests.member import member
 from tests.ordering import SUCCESS, SUSPEND, OrderLog, disorder, overlaps, written
@@ -193,21 +193,6 @@ def test_rollback_gives_everything_since_the_last_commit_again(broker: TestBroke
 
 
 # -------------------------------------------------------------------------- dead letters
-
-
-def dead_letters(broker: TestBroker, group: str, count: int) -> Recorder:
-    """Read a group's dead letters."""
-    recorder = Recorder()
-    with consuming(
-        broker.namesrv_addr,
-        broker.group(),
-        DLQ + group,
-        recorder,
-        poll_name_server_interval=200,
-        assigned=False,
-    ):
-        recorder.wait(count)
-    return recorder
 
 
 def test_message_that_never_succeeds_is_dead_and_the_queue_goes_on(broker: TestBroker) -> None:

@@ -11,7 +11,7 @@ from rocketmq_fast import ConsumeStatus, MessageExt, encode_frame
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from tests.brokers import TestBroker
-from tests.consuming import LATER, SUCCESS, Recorder, bodies, consuming
+from tests.consuming import LATER, SUCCESS, Recorder, bodies, consuming, dead_letters
 from tests.proxy import Frame, ProxiedCluster, answer_with
 from tests.waiting import wait_for
 
@@ -22,21 +22,6 @@ DLQ = "%DLQ%"
 def refuse_first(messages: list[MessageExt], _: ConsumeContext) -> ConsumeStatus:
     """Refuse what is new, take what comes again."""
     return LATER if any(message.reconsume_times == 0 for message in messages) else SUCCESS
-
-
-def dead_letters(broker: TestBroker, group: str, count: int) -> Recorder:
-    """Read a group's dead letters: its `count` first."""
-    recorder = Recorder()
-    with consuming(
-        broker.namesrv_addr,
-        broker.group(),
-        DLQ + group,
-        recorder,
-        poll_name_server_interval=200,
-        assigned=False,
-    ):
-        recorder.wait(count)
-    return recorder
 
 
 def test_refused_message_comes_back_as_itself(broker: TestBroker) -> None:
