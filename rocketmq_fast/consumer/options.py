@@ -114,12 +114,6 @@ class PushConsumerOptions(ClientOptions):
         ):
             check_range(name, getattr(self, name), low, high, also)
         self._check_threads()
-        hooks = checked_hooks(
-            "consume_message_hooks", self.consume_message_hooks, ConsumeMessageHook
-        )
-        put(self, "consume_message_hooks", hooks)
-        if self.customized_trace_topic is not None:
-            check_topic(self.customized_trace_topic)
         self._milliseconds("pull_interval", 0, 65535)
         self._milliseconds("suspend_current_queue_time_millis", 0)
         self._milliseconds("await_termination_millis_when_shutdown", 0)
@@ -136,14 +130,6 @@ class PushConsumerOptions(ClientOptions):
                 f"{', '.join(_BAD_MESSAGE_POLICIES)}"
             )
 
-    @property
-    def reconsume_limit(self) -> int:
-        """max_reconsume_times, with -1 resolved."""
-        limit = self.max_reconsume_times
-        return MAX_RECONSUME_TIMES_CONCURRENT if limit == -1 else limit
-
-    @property
-    def consume_timeout_seconds(self) -> float:
     def _check_threads(self) -> None:
         if self.consume_thread_min > self.consume_thread_max:
             raise ConfigError(
@@ -160,6 +146,14 @@ class PushConsumerOptions(ClientOptions):
         changed._check_threads()
         return changed
 
+    @property
+    def reconsume_limit(self) -> int:
+        """max_reconsume_times, with -1 resolved."""
+        limit = self.max_reconsume_times
+        return MAX_RECONSUME_TIMES_CONCURRENT if limit == -1 else limit
+
+    @property
+    def consume_timeout_seconds(self) -> float:
         """consume_timeout in seconds."""
         return float(self.consume_timeout) * 60
 
