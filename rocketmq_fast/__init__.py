@@ -16,6 +16,7 @@ from rocketmq_fast._core import (
 from rocketmq_fast._version import __version__
 from rocketmq_fast.admin.admin import Admin
 from rocketmq_fast.consumer.async_pull import AsyncPullConsumer
+from rocketmq_fast.consumer.hooks import ConsumeHookContext, ConsumeMessageHook
 from rocketmq_fast.consumer.lite_pull import PullConsumer
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
 from rocketmq_fast.consumer.offset_file import OffsetFileError
@@ -54,6 +55,7 @@ from rocketmq_fast.model import (
     SendStatus,
     TransactionSendResult,
 )
+from rocketmq_fast.producer.hooks import EndTransactionContext, SendContext, SendMessageHook
 from rocketmq_fast.producer.producer import Producer
 from rocketmq_fast.producer.request_reply import create_reply_message
 from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
@@ -72,7 +74,10 @@ __all__ = [
     "ConfigError",
     "ConsistentHash",
     "ConsumeFromWhere",
+    "ConsumeHookContext",
+    "ConsumeMessageHook",
     "ConsumeStatus",
+    "EndTransactionContext",
     "HookError",
     "LocalFileOffsetStore",
     "LocalTransactionState",
@@ -95,7 +100,9 @@ __all__ = [
     "ReplyTimeout",
     "RocketMQError",
     "RpcHook",
+    "SendContext",
     "SendError",
+    "SendMessageHook",
     "SendResult",
     "SendStatus",
     "Sql",

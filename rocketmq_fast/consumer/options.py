@@ -10,9 +10,12 @@ from enum import Enum
 from typing import Any, Self, TypeVar
 
 from rocketmq_fast.client.options import ClientOptions, check_range
+from rocketmq_fast.consumer.hooks import ConsumeMessageHook
 from rocketmq_fast.consumer.strategies import strategy_of
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.model import ConsumeFromWhere, MessageModel
+from rocketmq_fast.protocol.names import check_topic
+from rocketmq_fast.remoting.hooks import checked_hooks
 
 _E = TypeVar("_E", bound=Enum)
 
@@ -54,6 +57,8 @@ class PushConsumerOptions(ClientOptions):
     await_termination_millis_when_shutdown 30,000 (Java interrupts listeners at once), check_crc.
     on_bad_message: what happens to a message that cannot be decoded. "hold": the commit stays below
     it; "skip": it counts as consumed; "dead_letter": the broker moves it to the dead-letter topic.
+    consume_message_hooks: a ConsumeMessageHook or several. enable_msg_trace: record what becomes of
+        messages, in customized_trace_topic or RMQ_SYS_TRACE_TOPIC.
     """
 
     message_model: Any = MessageModel.CLUSTERING
@@ -80,6 +85,9 @@ class PushConsumerOptions(ClientOptions):
     check_crc: bool = True
     max_body: int = 32 << 20
     on_bad_message: str = "hold"
+    consume_message_hooks: Any = None
+    enable_msg_trace: bool = False
+    customized_trace_topic: str | None = None
 
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)
@@ -114,6 +122,12 @@ class PushConsumerOptions(ClientOptions):
         ):
             check_range(name, getattr(self, name), low, high, also)
         self._check_threads()
+        hooks = checked_hooks(
+            "consume_message_hooks", self.consume_message_hooks, ConsumeMessageHook
+        )
+        put(self, "consume_message_hooks", hooks)
+        if self.customized_trace_topic is not None:
+            check_topic(self.customized_trace_topic)
         self._milliseconds("pull_interval", 0, 65535)
         self._milliseconds("suspend_current_queue_time_millis", 0)
         self._milliseconds("await_termination_millis_when_shutdown", 0)

@@ -10,9 +10,11 @@ from rocketmq_fast.client.options import ClientOptions, check_range, millisecond
 from rocketmq_fast.client.sending import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.producer.compression import check_level, codec_of
+from rocketmq_fast.producer.hooks import SendMessageHook
 from rocketmq_fast.producer.latency import LATENCY_MAX, NOT_AVAILABLE_DURATION
 from rocketmq_fast.protocol.codes import ResponseCode
 from rocketmq_fast.protocol.names import AUTO_CREATE_TOPIC, check_topic
+from rocketmq_fast.remoting.hooks import checked_calls, checked_hooks
 
 _RETRY_CODES = frozenset(
     {
@@ -36,6 +38,10 @@ class ProducerOptions(ClientOptions):
         have it wait out a busy one.
     send_latency_fault_enable: leave brokers alone that were slow or failed: after a send of at
         least latency_max[i] ms for not_available_duration[i] ms, after a failed one as after 30 s.
+    send_message_hooks, check_forbidden_hooks: a SendMessageHook or several; callables that may
+        raise to keep a message from being sent.
+    enable_msg_trace: record what becomes of messages, in customized_trace_topic or
+        RMQ_SYS_TRACE_TOPIC.
     max_in_flight, max_in_flight_bytes: what `send_async` keeps without an answer; beyond it blocks.
     """
 
@@ -53,6 +59,10 @@ class ProducerOptions(ClientOptions):
     send_latency_fault_enable: bool = False
     latency_max: Any = LATENCY_MAX
     not_available_duration: Any = NOT_AVAILABLE_DURATION
+    send_message_hooks: Any = None
+    check_forbidden_hooks: Any = None
+    enable_msg_trace: bool = False
+    customized_trace_topic: str | None = None
     max_in_flight: int = 1_000
     max_in_flight_bytes: int = 100 << 20
 
@@ -79,6 +89,12 @@ class ProducerOptions(ClientOptions):
                 f"retry_response_codes is {self.retry_response_codes!r}, not a set of integers"
             ) from None
         object.__setattr__(self, "retry_response_codes", codes)
+        hooks = checked_hooks("send_message_hooks", self.send_message_hooks, SendMessageHook)
+        object.__setattr__(self, "send_message_hooks", hooks)
+        forbid = checked_calls("check_forbidden_hooks", self.check_forbidden_hooks)
+        object.__setattr__(self, "check_forbidden_hooks", forbid)
+        if self.customized_trace_topic is not None:
+            check_topic(self.customized_trace_topic)
         for name in ("latency_max", "not_available_duration"):
             times = tuple(milliseconds(name, value) for value in getattr(self, name))
             object.__setattr__(self, name, times)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rocketmq_fast._core import encode_batch, encode_properties
@@ -32,6 +32,7 @@ class Outgoing:
     flag: int = 0
     sys_flag: int = 0
     batch: bool = False
+    messages: Sequence[Message] = ()
 
 
 class Packer:
@@ -71,7 +72,9 @@ class Packer:
         if self._names.name:
             properties[_INSTANCE_ID] = self._names.name
         body, sys_flag = self._compressor.compress(body)
-        return Outgoing(topic, body, properties, msg_id, message.flag, sys_flag)
+        return Outgoing(
+            topic, body, properties, msg_id, message.flag, sys_flag, messages=(message,)
+        )
 
     def pack_batch(self, messages: Iterable[Message]) -> Outgoing:
         """Several messages for one request. Raises ConfigError, MessageTooLarge."""
@@ -79,6 +82,7 @@ class Packer:
         wait = True
         ids = []
         elements = []
+        given = []
         for message in messages:
             its_topic = self._names.wrap(message.topic)
             if topic is None:
@@ -96,6 +100,7 @@ class Packer:
             properties = message.wire_properties()
             msg_id = properties["UNIQ_KEY"] = create_unique_id()
             ids.append(msg_id)
+            given.append(message)
             elements.append((message.flag, message.body, properties))
         if topic is None:
             raise ConfigError("a batch holds no message")
@@ -105,7 +110,7 @@ class Packer:
         properties = {"WAIT": "true" if wait else "false"}
         if self._names.name:
             properties[_INSTANCE_ID] = self._names.name
-        return Outgoing(topic, body, properties, ",".join(ids), batch=True)
+        return Outgoing(topic, body, properties, ",".join(ids), batch=True, messages=given)
 
     def split(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
         """Batches in order, each as large as max_message_size allows. Raises MessageTooLarge."""

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from rocketmq_fast._core import MessageExt
 from rocketmq_fast.client.instance import acquire_instance, release_instance, unique_instance_name
+from rocketmq_fast.client.trace import TraceDispatcher
 from rocketmq_fast.errors import (
     ClientStateError,
     ConfigError,
@@ -19,6 +20,7 @@ from rocketmq_fast.errors import (
 )
 from rocketmq_fast.model import Message, MessageQueue, SendResult
 from rocketmq_fast.producer.compression import Compressor
+from rocketmq_fast.producer.hooks import SendHooks, SendTrace
 from rocketmq_fast.producer.options import ProducerOptions, producer_options
 from rocketmq_fast.producer.outgoing import Outgoing, Packer
 from rocketmq_fast.producer.request_reply import Requests
@@ -317,7 +319,25 @@ class Running:
         self.routes = PublishRoutes(
             self.instance, options.default_topic_queue_nums, options.create_topic_key
         )
-        self.sender = Sender(self.instance, self.group, options, self.routes)
+        known_as = options.names.unwrap(self.group)
+        self.trace: TraceDispatcher | None = None
+        self.trace_hook: SendTrace | None = None
+        hooks = options.send_message_hooks
+        if options.enable_msg_trace:
+            self.trace = TraceDispatcher(
+                self.instance, known_as, "PRODUCE", options.customized_trace_topic
+            )
+            self.trace_hook = SendTrace(self.trace)
+            hooks = (*hooks, self.trace_hook)
+        self.sender = Sender(
+            self.instance,
+            self.group,
+            options,
+            self.routes,
+            SendHooks(known_as, hooks, options.check_forbidden_hooks)
+            if hooks or options.check_forbidden_hooks
+            else None,
+        )
         self.requests = Requests(self.instance, self.sender)
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -367,6 +387,8 @@ class Running:
             release_instance(self.instance)
             raise
         self.instance.heartbeat()
+        if self.trace is not None:
+            self.trace.start()
 
     def stop(self) -> None:
         """Finish what is in flight, leave the group, give the instance up."""
@@ -374,6 +396,8 @@ class Running:
         wait = self.options.send_timeout + _SHUTDOWN_MARGIN_SECONDS
         self.requests.fail_open()
         self.sender.close(0.0 if self.instance.loop.in_loop else wait)
+        if self.trace is not None:
+            self.trace.stop()
         self.instance.unregister_producer(self.group)
         release_instance(self.instance)
         self.sender.fail_pending()

@@ -23,6 +23,7 @@ from rocketmq_fast.errors import (
     TooMuchRequests,
 )
 from rocketmq_fast.model import MessageQueue, SendResult, SendStatus
+from rocketmq_fast.producer.hooks import SendContext, SendHooks
 from rocketmq_fast.producer.in_flight import InFlight
 from rocketmq_fast.producer.latency import AvoidFaults, FaultTable
 from rocketmq_fast.producer.options import ProducerOptions
@@ -57,8 +58,10 @@ class Sender:
         group: str,
         options: ProducerOptions,
         routes: PublishRoutes,
+        hooks: SendHooks | None = None,
     ) -> None:
         self.instance = instance
+        self.hooks = hooks
         self.options = options
         self.routes = routes
         self.faults: FaultTable | None = None
@@ -119,10 +122,7 @@ class Sender:
                 causes.append(RequestTimeout(f"the timeout of {timeout:.3f} s is over"))
                 break
             try:
-                answer = self.instance.remoting.invoke(
-                    self.routes.address(target), self.command(out, target), left
-                )
-                stored = send_result(answer, self.names.unwrap_queue(target), out.msg_id)
+                stored = self._once(out, target, left)
             except BrokerError as error:
                 self.note(target, began, failed=error.retriable or error.refresh_route)
                 if queue is not None or error.code not in options.retry_response_codes:
@@ -146,6 +146,24 @@ class Sender:
             return stored
         raise _failed(out, causes)
 
+    def _once(self, out: Outgoing, target: MessageQueue, timeout: float) -> SendResult:
+        """One attempt, with the hooks around it."""
+        address = self.routes.address(target)
+        queue = self.names.unwrap_queue(target)
+        hooks, invoke = self.hooks, self.instance.remoting.invoke
+        if hooks is None:
+            answer = invoke(address, self.command(out, target), timeout)
+            return send_result(answer, queue, out.msg_id)
+        context = hooks.begin(out, queue, address, "SYNC")
+        try:
+            answer = invoke(address, self.command(out, target), timeout)
+            result = send_result(answer, queue, out.msg_id)
+        except Exception as error:
+            hooks.end(context, None, error)
+            raise
+        hooks.end(context, result, None)
+        return result
+
     def find(self, topic: str, fixed: MessageQueue | None) -> Sequence[MessageQueue]:
         """Queues of the topic, or the given one, after its broker's address is known."""
         if fixed is None:
@@ -167,6 +185,9 @@ class Sender:
         queues = self.find(out.topic, queue)
         target = queue or self.turn.choose(queues)
         address = self.routes.address(target)
+        context = None
+        if self.hooks is not None:
+            context = self.hooks.begin(out, self.names.unwrap_queue(target), address, "ONEWAY")
         command = self.command(out, target)
         channel = self.instance.remoting.channel(address)
         if channel.unsent_bytes > _ONEWAY_UNSENT_BYTES and not self.instance.loop.in_loop:
@@ -178,6 +199,8 @@ class Sender:
                     )
                 time.sleep(_ONEWAY_POLL_SECONDS)
         self.instance.remoting.invoke_oneway(address, command)
+        if self.hooks is not None and context is not None:
+            self.hooks.end(context, None, None)
 
     # ------------------------------------------------------------------------------------ async
 
@@ -229,8 +252,8 @@ class _AsyncSend:
     """A send without a thread of its own: driven by the caller first, then by the event loop."""
 
     __slots__ = (
-        "_attempts_left", "_began", "_callback", "_causes", "_deadline", "_fixed", "_sender",
-        "_target", "future", "out",
+        "_attempts_left", "_began", "_callback", "_causes", "_context", "_deadline", "_fixed",
+        "_sender", "_target", "future", "out",
     )  # fmt: skip
     _target: MessageQueue  # set by start
     _began: float  # set by each attempt
@@ -252,6 +275,7 @@ class _AsyncSend:
         self._fixed = queue
         self._attempts_left = 1 + sender.options.retry_times_when_send_async_failed
         self._causes: list[Exception] | None = None
+        self._context: SendContext | None = None
 
     def start(self) -> None:
         """Look the route up if need be and send. Not on the loop's thread unless it is known."""
@@ -274,12 +298,12 @@ class _AsyncSend:
             if left <= 0:
                 self._attempts_left = 0
                 raise RequestTimeout("the timeout of the send is over")
-            sender.instance.remoting.invoke_async_soon(
-                sender.routes.address(target),
-                sender.command(self.out, target),
-                left,
-                self._on_answer,
-            )
+            address = sender.routes.address(target)
+            if sender.hooks is not None:
+                queue = sender.names.unwrap_queue(target)
+                self._context = sender.hooks.begin(self.out, queue, address, "ASYNC")
+            command = sender.command(self.out, target)
+            sender.instance.remoting.invoke_async_soon(address, command, left, self._on_answer)
         except (RemotingError, BrokerNotFound) as error:
             self._again(error)
         except Exception as error:  # noqa: BLE001 - as in start
@@ -302,11 +326,19 @@ class _AsyncSend:
             self.fail(error)
             return
         sender.note(target, self._began, failed=False)
+        self._attempted(result, None)
         self._end(result, None)
+
+    def _attempted(self, result: SendResult | None, error: Exception | None) -> None:
+        """Tell the hooks, once an attempt."""
+        context, self._context = self._context, None
+        if context is not None and self._sender.hooks is not None:
+            self._sender.hooks.end(context, result, error)
 
     def _again(self, error: RocketMQError) -> None:
         """After a failure to get an answer: another attempt, or the end."""
         sender = self._sender
+        self._attempted(None, error)
         if self._causes is None:
             self._causes = []
         self._causes.append(error)
@@ -323,6 +355,7 @@ class _AsyncSend:
 
     def fail(self, error: Exception) -> None:
         """End with an error. Does nothing after the end."""
+        self._attempted(None, error)
         self._end(None, error)
 
     def _end(self, result: SendResult | None, error: Exception | None) -> None:

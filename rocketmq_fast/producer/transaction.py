@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from rocketmq_fast._core import MessageExt, RemotingCommand
 from rocketmq_fast.client.options import check_range
@@ -20,9 +20,11 @@ from rocketmq_fast.model import (
     TransactionSendResult,
 )
 from rocketmq_fast.producer.checks import CheckPool
+from rocketmq_fast.producer.hooks import EndTransactionContext, EndTransactionHook
 from rocketmq_fast.producer.options import ProducerOptions
 from rocketmq_fast.producer.producer import Producer, Running, Timeout
 from rocketmq_fast.protocol.codes import MessageSysFlag, RequestCode
+from rocketmq_fast.remoting.hooks import checked_calls
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +46,18 @@ class TransactionProducerOptions(ProducerOptions):
 
     check_thread_pool_min_size, check_thread_pool_max_size: threads that run `check`;
     check_request_hold_max: questions that wait for them, others are dropped and come again.
+    end_transaction_hooks: a callable or several, told each decision before the broker is.
     """
 
     check_thread_pool_min_size: int = 1
     check_thread_pool_max_size: int = 1
     check_request_hold_max: int = 2000
+    end_transaction_hooks: Any = None
 
     def __post_init__(self) -> None:
         ProducerOptions.__post_init__(self)
+        hooks = checked_calls("end_transaction_hooks", self.end_transaction_hooks)
+        object.__setattr__(self, "end_transaction_hooks", hooks)
         check_range("check_thread_pool_min_size", self.check_thread_pool_min_size, 1, 1000)
         check_range("check_thread_pool_max_size", self.check_thread_pool_max_size, 1, 1000)
         check_range("check_request_hold_max", self.check_request_hold_max, 1, 2**31 - 1)
@@ -106,7 +112,7 @@ class TransactionProducer(Producer):
         waiting: when it gets lost, a check finds it. Raises ConfigError for a message with a delay
         level, and what `send` raises; nothing is delivered then.
         """
-        running = self._started()
+        running = cast(_TransactionRunning, self._started())
         if message.delay_time_level:
             raise ConfigError(
                 f"a message for topic {message.topic!r} has delay level "
@@ -118,14 +124,26 @@ class TransactionProducer(Producer):
         out.sys_flag |= MessageSysFlag.TRANSACTION_PREPARED
         result = running.sender.send(out, running.seconds(timeout), None)
         error: Exception | None = None
+        given = copy.copy(message)
+        given.transaction_id = result.msg_id
         if result.status is SendStatus.SEND_OK:
-            given = copy.copy(message)
-            given.transaction_id = result.msg_id
             state, error = _run(partial(self._execute, given, arg), "execute", result.msg_id)
         else:
             state = LocalTransactionState.ROLLBACK_MESSAGE
         try:
-            self._end(running, result, state, error)
+            running.tell(
+                running.routes.address(result.message_queue),
+                given,
+                state,
+                error,
+                {
+                    "tranStateTableOffset": str(result.queue_offset),
+                    "commitLogOffset": str(int(result.offset_msg_id[-_OFFSET_HEX_DIGITS:], 16)),
+                    "msgId": result.msg_id,
+                },
+                result.transaction_id,
+                from_check=False,
+            )
         except RocketMQError as failure:
             logger.warning(
                 "%s of transaction %s was not sent; the broker will ask: %s",
@@ -134,31 +152,6 @@ class TransactionProducer(Producer):
         fields = {name: getattr(result, name) for name in SendResult.__dataclass_fields__}
         fields["transaction_id"] = result.transaction_id or result.msg_id
         return TransactionSendResult(**fields, local_transaction_state=state)
-
-    @staticmethod
-    def _end(
-        running: Running,
-        result: SendResult,
-        state: LocalTransactionState,
-        error: Exception | None,
-    ) -> None:
-        fields = {
-            "producerGroup": running.group,
-            "tranStateTableOffset": str(result.queue_offset),
-            "commitLogOffset": str(int(result.offset_msg_id[-_OFFSET_HEX_DIGITS:], 16)),
-            "commitOrRollback": str(_DECISIONS[state]),
-            "fromTransactionCheck": "false",
-            "msgId": result.msg_id,
-        }
-        if result.transaction_id is not None:
-            fields["transactionId"] = result.transaction_id
-        address = running.routes.address(result.message_queue)
-        running.instance.remoting.invoke_oneway(address, _end_command(fields, error))
-
-
-def _end_command(fields: dict[str, str], error: Exception | None) -> RemotingCommand:
-    remark = None if error is None else f"{type(error).__name__}: {error}"
-    return RemotingCommand(RequestCode.END_TRANSACTION, fields, remark=remark)
 
 
 def _run(
@@ -193,6 +186,9 @@ class _TransactionRunning(Running):
             options.check_request_hold_max,
         )
         super().__init__(group, options)
+        self._hooks: list[EndTransactionHook] = list(options.end_transaction_hooks)
+        if self.trace_hook is not None:
+            self._hooks.append(self.trace_hook.end_transaction)
 
     def check_transaction(
         self, address: str, message: MessageExt, fields: Mapping[str, str]
@@ -206,17 +202,51 @@ class _TransactionRunning(Running):
     def _answer(self, address: str, message: MessageExt, asked: dict[str, str]) -> None:
         """Find the state out and tell the broker that asked."""
         state, error = _run(partial(self._check, message), "check", message.msg_id)
-        fields = {
-            "producerGroup": self.group,
-            "tranStateTableOffset": asked["tranStateTableOffset"],
-            "commitLogOffset": asked["commitLogOffset"],
-            "commitOrRollback": str(_DECISIONS[state]),
-            "fromTransactionCheck": "true",
-            "msgId": message.msg_id,
-        }
-        if "transactionId" in asked:
-            fields["transactionId"] = asked["transactionId"]
-        self.instance.remoting.invoke_oneway(address, _end_command(fields, error))
+        places = {name: asked[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+        self.tell(
+            address,
+            message,
+            state,
+            error,
+            {**places, "msgId": message.msg_id},
+            asked.get("transactionId"),
+            from_check=True,
+        )
+
+    def tell(
+        self,
+        address: str,
+        message: Message | MessageExt,
+        state: LocalTransactionState,
+        error: Exception | None,
+        fields: dict[str, str],
+        transaction_id: str | None,
+        *,
+        from_check: bool,
+    ) -> None:
+        """Tell a broker how a transaction ended, without an answer. Raises RocketMQError."""
+        context = EndTransactionContext(
+            self.options.names.unwrap(self.group),
+            message,
+            address,
+            fields["msgId"],
+            transaction_id,
+            state,
+            from_check,
+        )
+        for hook in self._hooks:
+            try:
+                hook(context)
+            except Exception:
+                logger.exception("%r failed at the end of transaction %s", hook, context.msg_id)
+        fields["producerGroup"] = self.group
+        fields["commitOrRollback"] = str(_DECISIONS[state])
+        fields["fromTransactionCheck"] = "true" if from_check else "false"
+        if transaction_id is not None:
+            fields["transactionId"] = transaction_id
+        remark = None if error is None else f"{type(error).__name__}: {error}"
+        command = RemotingCommand(RequestCode.END_TRANSACTION, fields, remark=remark)
+        self.instance.remoting.invoke_oneway(address, command)
 
     def stop(self) -> None:
         """As every producer's, answering no more questions."""

@@ -45,6 +45,20 @@ def checked_hooks(name: str, hooks: object, kind: type) -> tuple[object, ...]:
     return found
 
 
+def checked_calls(name: str, calls: object) -> tuple[Callable[..., object], ...]:
+    """An option that is a callable, several, or None. Raises ConfigError."""
+    if calls is None:
+        return ()
+    given = (calls,) if callable(calls) else calls
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"{name} is {calls!r}, not callable or a list of callables")
+    found = tuple(given)
+    for call in found:
+        if not callable(call):
+            raise ConfigError(f"{name} holds {call!r}, which is not callable")
+    return found
+
+
 def before_request(hooks: Iterable[RpcHook], address: str, request: RemotingCommand) -> None:
     """Call the hooks in their order. Raises HookError."""
     for hook in hooks:
