@@ -26,7 +26,6 @@ from rocketmq_fast.consumer.async_listener import (
 )
 from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.concurrent import ConcurrentListener, ConsumeConcurrentlyService
-from rocketmq_fast.consumer.hooks import ConsumerHooks
 from rocketmq_fast.consumer.hooked import ConsumerHooks
 from rocketmq_fast.consumer.inspection import direct_result, running_info_body
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
