@@ -7,6 +7,7 @@ found by client id in a process-wide table and live while somebody uses them.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import threading
@@ -58,6 +59,9 @@ from rocketmq_fast.remoting.loop import EventLoop
 logger = logging.getLogger(__name__)
 
 REBALANCE_INTERVAL_SECONDS = 20.0
+# After a broker could not be reached: when the routes are asked for, and then twice that each time.
+_DOUBT_SECONDS = 0.5
+_DOUBT_MOST_SECONDS = 30.0
 _CONSUMER_REQUESTS = frozenset(
     (
         RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
@@ -97,6 +101,9 @@ class ConsumerMember(Protocol):
 
     def running_info(self, *, stacks: bool) -> bytes:
         """Body of answer 307. May block."""
+
+    def plain_records(self, body: bytes) -> bytes:
+        """Stored messages, with the names that its program knows."""
 
     def consume_directly(self, message: MessageExt) -> dict[str, object]:
         """Give one message to the listener, outside of the flow; the result of answer 309."""
@@ -138,6 +145,7 @@ class ClientInstance:
             rpc_hooks=options.rpc_hooks,
             signer=options.signer(),
             tls=options.tls(),
+            on_unreachable=self._on_unreachable,
         )
         self.name_servers = NameServers(self.remoting, name_servers)
         self.brokers = BrokerCalls(
@@ -152,6 +160,9 @@ class ClientInstance:
         self._heartbeat_wanted = False
         self._announced = False  # a heartbeat was sent
         self._rejoin_due = False
+        self._refresh_due = False
+        self._refresh_delay = _DOUBT_SECONDS
+        self._refreshed_at = -math.inf
         self._stopping = False
         self._started = False
         self._lock = threading.Lock()
@@ -350,6 +361,22 @@ class ClientInstance:
             else:
                 if not known:
                     self.rebalance_soon()
+
+    def _on_unreachable(self, address: str) -> None:
+        """Ask for the routes before their time: the broker may be gone from them. Event loop."""
+        now = time.monotonic()
+        if self._refresh_due or address in self.name_servers.addresses:
+            return
+        if now - self._refreshed_at > 2 * _DOUBT_MOST_SECONDS:
+            self._refresh_delay = _DOUBT_SECONDS
+        self._refresh_due = True
+        self.loop.call_later(self._refresh_delay, self._refresh_doubtful)
+        self._refresh_delay = min(2 * self._refresh_delay, _DOUBT_MOST_SECONDS)
+
+    def _refresh_doubtful(self) -> None:
+        self._refresh_due = False
+        self._refreshed_at = time.monotonic()
+        self._tasks.soon(self.refresh_routes)
 
     def _clean_and_heartbeat(self) -> None:
         self._drop_offline_brokers()
@@ -558,7 +585,7 @@ class ClientInstance:
         if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
             stacks = fields.get("jstackEnable", "").lower() == "true"
             return ResponseCode.SUCCESS, None, consumer.running_info(stacks=stacks)
-        batch = decode_messages(command.body)
+        batch = decode_messages(consumer.plain_records(command.body))
         if len(batch) != 1:
             raise MessageDecodeError(f"{len(batch)} messages to consume directly: {batch.errors}")
         batch.broker_name = fields.get("brokerName")

@@ -53,6 +53,7 @@ class AssignedQueue(QueueState):
         self.busy = False  # orderly: a worker is on it
         self.releasing = False  # orderly: to be given up when the worker is done
         self.waiting_for_room = False
+        self.waiting_for_master = False
         self.room_timer: Timer | None = None
         self._store = store
         self._flow = flow

@@ -12,7 +12,7 @@ from typing import Protocol
 from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast.client.broker_calls import OFFSET_TIMEOUT
 from rocketmq_fast.client.instance import ClientInstance
-from rocketmq_fast.errors import BrokerError, ClientStateError, RocketMQError
+from rocketmq_fast.errors import BrokerError, BrokerNotFound, ClientStateError, RocketMQError
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.codes import ResponseCode
 
@@ -48,10 +48,12 @@ class OffsetStore(Protocol):
 
 
 class RemoteOffsetStore:
-    """Offsets of a clustering group, stored at each queue's master broker.
+    """Offsets of a clustering group, stored at each queue's master broker, or while that is away at
+    a slave, which does not tell the master.
 
-    Only values that changed since the broker last confirmed one are sent, and of each queue one at
-    a time: a broker's threads may carry out two that are under way in either order.
+    Only values are sent that the broker which now stands for the queue has not confirmed yet, and
+    of each queue one at a time: a broker's threads may carry out two that are under way in either
+    order.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -59,7 +61,7 @@ class RemoteOffsetStore:
         self._group = group
         self._lock = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
-        self._confirmed: dict[MessageQueue, int] = {}
+        self._confirmed: dict[MessageQueue, tuple[int, str]] = {}  # offset, and who has it
         self._flying: Counter[MessageQueue] = Counter()  # sent and not answered yet
         self._landed = threading.Condition(self._lock)
         self._begun: set[tuple[str, str]] = set()  # (broker, topic) that has an offset of ours
@@ -90,8 +92,32 @@ class RemoteOffsetStore:
                 self._offsets.pop(queue, None)
                 self._confirmed.pop(queue, None)
             else:
-                self._offsets[queue] = self._confirmed[queue] = offset
+                self._offsets[queue] = offset
+                self._confirmed[queue] = (offset, address)
         return offset
+
+    def doubt(self, broker_name: str) -> None:
+        """Send the offsets of a broker's queues again: what it had confirmed may be lost."""
+        with self._lock:
+            for queue in list(self._confirmed):
+                if queue.broker_name == broker_name:
+                    del self._confirmed[queue]
+
+    def _is_confirmed(self, queue: MessageQueue, offset: int) -> bool:
+        """Whether the broker that is to be told has this offset. Lock held."""
+        known = self._confirmed.get(queue)
+        if known is None or known[0] != offset:
+            return False
+        try:
+            return known[1] == self._instance.broker_address(queue.broker_name)[0]
+        except BrokerNotFound:
+            return False
+
+    def _confirm(self, queue: MessageQueue, offset: int, address: str) -> None:
+        """Note that a broker has an offset, unless the queue was given up meanwhile."""
+        with self._lock:
+            if queue in self._offsets:
+                self._confirmed[queue] = (offset, address)
 
     def _changed(self, queues: Iterable[MessageQueue]) -> list[tuple[MessageQueue, int]]:
         with self._lock:
@@ -99,7 +125,7 @@ class RemoteOffsetStore:
                 (queue, offset)
                 for queue in queues
                 if (offset := self._offsets.get(queue)) is not None
-                and self._confirmed.get(queue) != offset
+                and not self._is_confirmed(queue, offset)
             ]
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
@@ -142,10 +168,12 @@ class RemoteOffsetStore:
         after: Sequence[tuple[MessageQueue, int]],
     ) -> None:
         queue, offset = item
+        address = ""
 
         def answered(answer: RemotingCommand | Exception) -> None:
             if not isinstance(answer, Exception) and answer.code == ResponseCode.SUCCESS:
                 self._begun.add((queue.broker_name, queue.topic))
+                self._confirm(queue, offset, address)
             on_answer(queue, offset, answer)
             self._land(queue)
             for other, value in after:
@@ -179,10 +207,6 @@ class RemoteOffsetStore:
                 answer.code,
                 answer.remark,
             )
-        else:
-            with self._lock:
-                if queue in self._offsets:
-                    self._confirmed[queue] = offset
 
     def persist_now(self, queues: Iterable[MessageQueue]) -> None:
         """Store what changed, one queue after another, waiting for each answer."""
@@ -190,7 +214,7 @@ class RemoteOffsetStore:
             with self._landed:
                 self._landed.wait_for(partial(self._is_free, queue), OFFSET_TIMEOUT)
                 offset = self._offsets.get(queue)
-                if offset is None or self._confirmed.get(queue) == offset:
+                if offset is None or self._is_confirmed(queue, offset):
                     continue
                 self._flying[queue] += 1
             try:
@@ -205,9 +229,7 @@ class RemoteOffsetStore:
         except RocketMQError as error:
             logger.warning("offset %d of %s was not stored: %s", offset, queue, error)
             return
-        with self._lock:
-            if queue in self._offsets:
-                self._confirmed[queue] = offset
+        self._confirm(queue, offset, address)
 
     def remove(self, queue: MessageQueue) -> None:
         """Forget the queue."""

@@ -245,18 +245,20 @@ class Puller:
             fields["sysFlag"] = str(flags | PullSysFlag.SUBSCRIPTION)
             fields["subscription"] = data.sub_string
         command = RemotingCommand(RequestCode.PULL_MESSAGE, fields)
-        on_answer = partial(self._on_answer, queue)
+        on_answer = partial(self._on_answer, queue, is_slave)
         self._instance.remoting.invoke_async(address, command, TIMEOUT_SECONDS, on_answer)
 
     # ------------------------------------------------------------------------------ answers
 
-    def _on_answer(self, queue: AssignedQueue, answer: RemotingCommand | Exception) -> None:
+    def _on_answer(
+        self, queue: AssignedQueue, is_slave: bool, answer: RemotingCommand | Exception
+    ) -> None:
         if queue.dropped:
             return
         try:
             if isinstance(answer, Exception):
                 raise answer
-            self._take(queue, answer)
+            self._take(queue, answer, is_slave)
         except Exception as error:
             self.errors += 1
             if isinstance(error, (SubscriptionNotExist, SubscriptionNotLatest)):
@@ -269,7 +271,7 @@ class Puller:
                 logger.warning("pull of %s: %s", queue.message_queue, error)
             self._later(queue, self._exception_delay)
 
-    def _take(self, queue: AssignedQueue, answer: RemotingCommand) -> None:
+    def _take(self, queue: AssignedQueue, answer: RemotingCommand, is_slave: bool) -> None:
         code = answer.code
         if code not in _PULL_CODES:
             raise BrokerError.of(code, answer.remark, queue.message_queue.broker_name)
@@ -287,6 +289,10 @@ class Puller:
             raise HeaderError(
                 f"answer to a pull of {queue.message_queue}: no offset is {next_offset}"
             )
+        if code == ResponseCode.PULL_OFFSET_MOVED and is_slave:
+            self._wait_for_master(queue)
+            return
+        queue.waiting_for_master = False
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._owner.on_illegal_offset(queue, next_offset)
             return
@@ -308,6 +314,24 @@ class Puller:
         else:
             self._pull_safely(queue)
         self._owner.submit(queue, batch, dispatch)
+
+    def _wait_for_master(self, queue: AssignedQueue) -> None:
+        """Stay where we are: a slave may have less than its master, at either end.
+
+        To follow it back would consume again what is done, forward would skip what the master has.
+        """
+        if not queue.waiting_for_master:
+            queue.waiting_for_master = True
+            logger.warning(
+                "the slave that answers for %s has [%d, %d) and not offset %d; waiting for the "
+                "master, or for the slave to catch up",
+                queue.message_queue,
+                queue.min_offset,
+                queue.max_offset,
+                queue.next_offset,
+            )
+        queue.broker_id = 0
+        self._later(queue, self._exception_delay)
 
     def _decode(
         self, queue: AssignedQueue, answer: RemotingCommand, min_offset: int

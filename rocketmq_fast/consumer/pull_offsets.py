@@ -37,7 +37,7 @@ class PullOffsetStore(RemoteOffsetStore):
         if not offsets:
             done(None)
             return
-        self._send(offsets.items(), _Commit(self, done, len(offsets)).on_answer)
+        self._send(offsets.items(), _Commit(done, len(offsets)).on_answer)
 
     def commit_now(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Send offsets and wait. Raises RocketMQError when one was not stored."""
@@ -54,11 +54,6 @@ class PullOffsetStore(RemoteOffsetStore):
         if errors[0] is not None:
             raise errors[0]
 
-    def confirm(self, queue: MessageQueue, offset: int) -> None:
-        """The broker has this offset."""
-        with self._lock:
-            self._confirmed[queue] = offset
-
     def unconfirmed(self, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
         """What was staged of these queues and is not known to be stored."""
         return dict(self._changed(queues))
@@ -67,8 +62,7 @@ class PullOffsetStore(RemoteOffsetStore):
 class _Commit:
     """One commit of several queues."""
 
-    def __init__(self, store: PullOffsetStore, done: Done, left: int) -> None:
-        self._store = store
+    def __init__(self, done: Done, left: int) -> None:
         self._done = done
         self._left = left
         self._error: Exception | None = None
@@ -83,8 +77,6 @@ class _Commit:
             error = answer
         elif answer.code != ResponseCode.SUCCESS:
             error = BrokerError.of(answer.code, f"offset {offset} of {queue}: {answer.remark}")
-        else:
-            self._store.confirm(queue, offset)
         if error is not None:
             logger.warning("offset %d of %s was not stored: %s", offset, queue, error)
         with self._lock:

@@ -166,6 +166,10 @@ class RunningPull:
             active=True,
         )
 
+    def plain_records(self, body: bytes) -> bytes:
+        """As they are: nothing is consumed directly."""
+        return body
+
     def consume_directly(self, message: MessageExt) -> dict[str, object]:
         """There is no listener. Raises ClientStateError, which is the answer."""
         raise ClientStateError(f"{self.group!r} is a pull consumer; it has no listener")
@@ -194,7 +198,8 @@ class RunningPull:
         self.instance.heartbeat_soon()
 
     def on_disconnected(self, queue: AssignedQueue) -> None:
-        """Nothing is held at a broker that could be lost with the connection."""
+        """A broker that was killed forgets the latest commits, which no pull of ours repeats."""
+        self.store.doubt(queue.message_queue.broker_name)
 
     def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
         """Apply on_illegal_offset. Event loop."""

@@ -30,7 +30,7 @@ from rocketmq_fast.consumer.hooked import ConsumerHooks
 from rocketmq_fast.consumer.inspection import direct_result, running_info_body
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
 from rocketmq_fast.consumer.locks import RENEW_SECONDS, QueueLocks
-from rocketmq_fast.consumer.namespaces import plain_listener
+from rocketmq_fast.consumer.namespaces import plain_listener, plain_records
 from rocketmq_fast.consumer.offsets import OffsetStore, RemoteOffsetStore
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.orderly import (
@@ -273,6 +273,10 @@ class RunningConsumer:
             with_stacks=stacks,
             threads=self.options.consume_thread_min,
         )
+
+    def plain_records(self, body: bytes) -> bytes:
+        """Stored messages without the namespace."""
+        return plain_records(body, self._names, check_crc=False) if self._names else body
 
     def consume_directly(self, message: MessageExt) -> dict[str, object]:
         """Call the listener with one message, outside of queues, offsets and locks."""

@@ -52,6 +52,7 @@ class _Broker:
 class ApacheCluster:
     """A name server and ``brokers`` brokers of the real thing, ready when entered.
 
+    With ``slaves`` each has a slave, which copies it within moments, offsets every ten seconds.
     ``broker_properties`` are lines of broker.conf and override the presets. ``fast_start``
     (tests) keeps heaps and store files small and stops the JIT at its first level; without it
     (benchmarks) the JVM and the broker have their production defaults. With a ``workdir`` the
@@ -66,6 +67,7 @@ class ApacheCluster:
         workdir: str | os.PathLike[str] | None = None,
         brokers: int = 1,
         *,
+        slaves: bool = False,
         namesrv_properties: Mapping[str, str] | None = None,
         fast_start: bool = True,
         jvm_options: tuple[str, ...] = (),
@@ -78,12 +80,14 @@ class ApacheCluster:
         self._namesrv_properties = dict(namesrv_properties or {})
         self._jvm_options = jvm_options
         self._count = brokers
+        self._with_slaves = slaves
         self._keep = workdir is not None
         self._wanted_workdir = Path(workdir).absolute() if workdir is not None else None
         self._watchdog: Watchdog | None = None
         self._namesrv: JvmProcess | None = None
         self._namesrv_port = 0
         self._brokers: list[_Broker] = []
+        self._slaves: list[_Broker] = []
         self._workdir: Path | None = None
 
     # -- life -----------------------------------------------------------------------------------
@@ -129,6 +133,8 @@ class ApacheCluster:
         self._namesrv.start()
         for index in range(self._count):
             self._brokers.append(self._make_broker(index))
+            if self._with_slaves:
+                self._slaves.append(self._make_broker(index, slave=True))
         # A broker registers once when it starts and then only every 10 s: it must find the name
         # server, whose port opens well before a broker is that far.
         deadline = time.monotonic() + START_TIMEOUT
@@ -138,10 +144,16 @@ class ApacheCluster:
         self._namesrv.wait_printed("boot success", deadline)
         for broker in self._brokers:
             self._wait_broker(broker, deadline)
+        # After the masters: a slave asks the name server for its master when it registers, and
+        # takes over the master's topics then, or ten seconds later.
+        for slave in self._slaves:
+            slave.process.start()
+        for slave in self._slaves:
+            self._wait_broker(slave, deadline)
 
     def close(self) -> None:
         """Stop every process; safe to call twice."""
-        for broker in self._brokers:
+        for broker in (*self._slaves, *self._brokers):
             if self._keep:
                 broker.process.terminate()
             else:
@@ -154,6 +166,7 @@ class ApacheCluster:
         if self._workdir is not None and not self._keep:
             shutil.rmtree(self._workdir, ignore_errors=True)
         self._brokers = []
+        self._slaves = []
         self._namesrv = None
         self._workdir = None
         _open_clusters.discard(self)
@@ -186,6 +199,11 @@ class ApacheCluster:
         return [broker.name for broker in self._brokers]
 
     @property
+    def slave_addr(self) -> str:
+        """Address of the first broker's slave."""
+        return self._slaves[0].address
+
+    @property
     def workdir(self) -> Path:
         """Configuration, logs and stores; gone after close unless it was given."""
         if self._workdir is None:
@@ -195,7 +213,8 @@ class ApacheCluster:
     @property
     def pids(self) -> dict[str, int]:
         """Name to pid of what is running."""
-        processes = [self._namesrv, *(broker.process for broker in self._brokers)]
+        brokers = (*self._brokers, *self._slaves)
+        processes = [self._namesrv, *(broker.process for broker in brokers)]
         return {p.name: p.pid for p in processes if p is not None and p.pid is not None}
 
     def broker_log(self, index: int = 0) -> str:
@@ -383,16 +402,19 @@ class ApacheCluster:
             "namesrv", home, "org.apache.rocketmq.namesrv.NamesrvStartup", memory, properties
         )
 
-    def _make_broker(self, index: int) -> _Broker:
+    def _make_broker(self, index: int, *, slave: bool = False) -> _Broker:
         name = f"broker-{chr(ord('a') + index)}"
-        home = self.workdir / name
+        own_name = f"{name}-slave" if slave else name
+        home = self.workdir / own_name
         port = free_port((-2, 0, 1))
         store = home / "store"
         properties = {
             "brokerClusterName": CLUSTER_NAME,
             "brokerName": name,
-            "brokerId": "0",
+            "brokerId": "1" if slave else "0",
+            "brokerRole": "SLAVE" if slave else "ASYNC_MASTER",
             "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
             "listenPort": str(port),
             "namesrvAddr": self.namesrv_addr,
             "storePathRootDir": str(store),
@@ -413,7 +435,7 @@ class ApacheCluster:
             "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.97",
         )
         process = self._make(
-            name, home, "org.apache.rocketmq.broker.BrokerStartup", (*memory, *disk), properties
+            own_name, home, "org.apache.rocketmq.broker.BrokerStartup", (*memory, *disk), properties
         )
         return _Broker(name, port, process)
 

@@ -21,11 +21,13 @@ from rocketmq_fast import (
     Producer,
     PullConsumer,
     PushConsumer,
+    RemotingCommand,
 )
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.client.namespaces import Namespace, namespace_of_endpoint
 from rocketmq_fast.consumer.namespaces import plain_records
 from rocketmq_fast.consumer.orderly import OrderlyContext
+from rocketmq_fast.protocol.codes import RequestCode
 from tests.apache import java
 from tests.brokers import TestBroker
 from tests.consuming import LATER, SUCCESS, Recorder, assert_once, bodies, consuming
@@ -184,6 +186,28 @@ def test_dead_letters_of_a_namespace(broker: TestBroker) -> None:
         dead_seen.wait(1)
     assert dead_seen.bodies == [b"bad"]
     assert broker.max_offset(f"%DLQ%{NS}%{group}", 0) == 1
+
+
+def test_message_that_an_operator_has_consumed(broker: TestBroker) -> None:
+    short, group = broker.name("t"), broker.group()
+    broker.cluster.create_topic(f"{NS}%{short}", queues=1)
+    (sent,) = broker.send(f"{NS}%{short}", [b"x"])
+    seen = Recorder()
+    with consuming(broker.namesrv_addr, group, short, seen, namespace=NS) as consumer:
+        seen.wait(1)
+        fields = {
+            "consumerGroup": f"{NS}%{group}",
+            "clientId": str(consumer.stats()["client_id"]),
+            "msgId": sent.offset_msg_id,
+            "brokerName": broker.broker_name,
+            "topic": f"{NS}%{short}",
+        }
+        command = RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
+        answer = broker.wire.invoke(broker.broker_addr, command)
+        assert answer.code == 0, answer.remark
+    assert [(one.topic, one.queue.topic, one.body) for one in seen.seen] == [
+        (short, short, b"x")
+    ] * 2
 
 
 def test_orderly_and_async_listeners(broker: TestBroker) -> None:
