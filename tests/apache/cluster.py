@@ -146,6 +146,7 @@ class ApacheCluster:
             self._wait_broker(broker, deadline)
         # After the masters: a slave asks the name server for its master when it registers, and
         # takes over the master's topics then, or ten seconds later.
+        deadline = time.monotonic() + START_TIMEOUT
         for slave in self._slaves:
             slave.process.start()
         for slave in self._slaves:
