@@ -52,9 +52,9 @@ class Packer:
             raise ConfigError(f"topic {topic!r} belongs to the broker; it takes no messages")
         self._topics.add(topic)
 
-    def _too_large(self, topic: str, size: int, what: str) -> MessageTooLarge:
+    def _too_large(self, topic: str, size: int, what: str, hint: str = "") -> MessageTooLarge:
         return MessageTooLarge(
-            f"{what} for topic {topic!r} has {size} bytes; max_message_size is {self._max}"
+            f"{what} for topic {topic!r} has {size} bytes; max_message_size is {self._max}{hint}"
         )
 
     def pack(self, message: Message) -> Outgoing:
@@ -97,6 +97,8 @@ class Packer:
                 raise ConfigError(f"messages of a batch for {topic!r} differ in wait_store_msg_ok")
             if message.delay_time_level:
                 raise ConfigError(f"a message of a batch for {topic!r} has a delay level")
+            if message.system_properties:
+                raise ConfigError(f"a reply for {topic!r} is part of a batch; it is sent alone")
             properties = message.wire_properties()
             msg_id = properties["UNIQ_KEY"] = create_unique_id()
             ids.append(msg_id)
@@ -106,7 +108,9 @@ class Packer:
             raise ConfigError("a batch holds no message")
         body = encode_batch(elements)
         if len(body) > self._max:
-            raise self._too_large(topic, len(body), f"a batch of {len(ids)} messages")
+            raise self._too_large(
+                topic, len(body), f"a batch of {len(ids)} messages", "; cut it with split_batches"
+            )
         properties = {"WAIT": "true" if wait else "false"}
         if self._names.name:
             properties[_INSTANCE_ID] = self._names.name

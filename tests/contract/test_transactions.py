@@ -21,6 +21,8 @@ from rocketmq_fast import (
     TransactionProducer,
     TransactionSendResult,
 )
+from rocketmq_fast._core import RemotingCommand
+from rocketmq_fast.protocol.codes import RequestCode
 from tests.apache import SHORT_DELAYS, ApacheCluster
 from tests.apache.java import consume, run_java
 from tests.brokers import TestBroker, Wire
@@ -343,3 +345,29 @@ def test_the_java_consumer_reads_what_was_committed(broker: TestBroker, tmp_path
     lines = [json.loads(line) for line in dump.read_text().splitlines()]
     assert {line["msgId"] for line in lines} == sent
     assert {(line["tags"], line["sysFlag"], line["topic"]) for line in lines} == {("A", 8, topic)}
+
+
+def test_decisions_that_do_not_fit_are_refused(broker: TestBroker) -> None:
+    topic, local = broker.topic(), Local(UNKNOW)
+
+    def end(**changed: str) -> int:
+        fields = {
+            "producerGroup": producer.group,
+            "tranStateTableOffset": str(sent.queue_offset),
+            "commitLogOffset": str(int(sent.offset_msg_id[-16:], 16)),
+            "commitOrRollback": "8",
+            "fromTransactionCheck": "false",
+            "msgId": sent.msg_id,
+            **changed,
+        }
+        command = RemotingCommand(RequestCode.END_TRANSACTION, fields)
+        return broker.wire.invoke(broker.broker_addr, command).code
+
+    with producing(broker, local) as producer:
+        sent = _send(producer, topic)
+        assert end(producerGroup=broker.group()) == 1
+        assert end(tranStateTableOffset=str(sent.queue_offset + 1)) == 1
+        assert end(commitLogOffset=str(int(sent.offset_msg_id[-16:], 16) + (1 << 30))) == 1
+        assert _visible(broker, topic) == 0
+        assert end() == 0
+        wait_for(lambda: _visible(broker, topic) == 1, "the message")
