@@ -21,6 +21,7 @@ from rocketmq_fast.client.addresses import vip_channel
 from rocketmq_fast.client.broker_calls import BrokerCalls
 from rocketmq_fast.client.lifecycle import in_child
 from rocketmq_fast.client.name_servers import NameServers
+from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.client.options import ClientOptions
 from rocketmq_fast.client.pushed import PRODUCER_REQUESTS, PushedToProducers
 from rocketmq_fast.client.tasks import PeriodicTasks
@@ -118,6 +119,10 @@ class ProducerMember(Protocol):
 
     def publish_topics(self) -> Iterable[str]:
         """Topics whose routes it needs."""
+
+    @property
+    def names(self) -> Namespace:
+        """Its namespace."""
 
     def check_transaction(
         self, address: str, message: MessageExt, fields: Mapping[str, str]

@@ -14,6 +14,8 @@ from rocketmq_fast._core import (
     encode_frame,
 )
 from rocketmq_fast._core.stored import assemble_message
+from rocketmq_fast.client.namespaces import Namespace
+from rocketmq_fast.client.records import plain_records
 from rocketmq_fast.errors import ConfigError, HeaderError, MessageDecodeError, RocketMQError
 from rocketmq_fast.protocol.codes import FLAG_RESPONSE, RequestCode, ResponseCode
 from rocketmq_fast.remoting.client import parse_address
@@ -35,6 +37,10 @@ _NO_HOST = bytes(8)
 
 class Checked(Protocol):
     """What a producer must offer to be asked about its transactions."""
+
+    @property
+    def names(self) -> Namespace:
+        """Its namespace."""
 
     def check_transaction(
         self, address: str, message: MessageExt, fields: Mapping[str, str]
@@ -104,6 +110,8 @@ class PushedToProducers:
                 group,
             )
             return
+        if producer.names:
+            message = decode_messages(plain_records(command.body, producer.names, False))[0]
         producer.check_transaction(connection.address, message, command.ext_fields)
 
 

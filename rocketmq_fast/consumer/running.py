@@ -17,6 +17,7 @@ from rocketmq_fast.client.instance import (
     release_instance,
     unique_instance_name,
 )
+from rocketmq_fast.client.records import plain_records
 from rocketmq_fast.client.sending import send_to_dead_letters, send_to_retry_topic
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.async_listener import (
@@ -30,7 +31,7 @@ from rocketmq_fast.consumer.hooked import ConsumerHooks
 from rocketmq_fast.consumer.inspection import direct_result, running_info_body
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
 from rocketmq_fast.consumer.locks import RENEW_SECONDS, QueueLocks
-from rocketmq_fast.consumer.namespaces import plain_listener, plain_records
+from rocketmq_fast.consumer.namespaces import plain_listener
 from rocketmq_fast.consumer.offsets import OffsetStore, RemoteOffsetStore
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.orderly import (

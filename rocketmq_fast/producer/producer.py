@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from rocketmq_fast._core import MessageExt
 from rocketmq_fast.client.instance import acquire_instance, release_instance, unique_instance_name
+from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.client.trace import TraceDispatcher
 from rocketmq_fast.errors import (
     ClientStateError,
@@ -349,6 +350,11 @@ class Running:
         """Topics whose routes the instance shall keep fresh."""
         topics = self.routes.topics()
         return [*topics, self.options.create_topic_key] if self._template_found else topics
+
+    @property
+    def names(self) -> Namespace:
+        """The namespace of the program's names."""
+        return self.options.names
 
     def check_transaction(
         self, address: str, message: MessageExt, _fields: Mapping[str, str]

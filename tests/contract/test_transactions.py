@@ -371,3 +371,17 @@ def test_decisions_that_do_not_fit_are_refused(broker: TestBroker) -> None:
         assert _visible(broker, topic) == 0
         assert end() == 0
         wait_for(lambda: _visible(broker, topic) == 1, "the message")
+
+
+def test_a_namespace_does_not_show(broker: TestBroker) -> None:
+    topic, group, got = broker.name("t"), broker.group(), Recorder()
+    broker.cluster.create_topic(f"space%{topic}", queues=4)
+    local = Local(UNKNOW, COMMIT)
+    with producing(broker, local, group, namespace="space") as producer:
+        _send(producer, topic, b"x" * 5000)
+        asked = local.wait_checked()[0]
+        assert (asked.topic, asked.body) == (topic, b"x" * 5000)
+        assert producer.group == group
+        assert asked.properties["PGROUP"] == f"space%{group}"
+        with consuming(broker.namesrv_addr, broker.group(), topic, got, namespace="space"):
+            assert got.wait(1)[0].topic == topic
