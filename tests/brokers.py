@@ -178,6 +178,18 @@ class TestBroker:
         found = fastjson.loads(answer.body)["consumerIdList"]
         return [str(item) for item in found]
 
+    def held_by(self, group: str, client_id: str, topic: str) -> set[int]:
+        """Queue ids that a member holds, as it says itself when the broker asks it."""
+        fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
+        answer = self.wire.invoke(
+            self.broker_addr, RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+        )
+        if answer.code != 0:
+            return set()
+        table = fastjson.loads(answer.body).get("mqTable") or {}
+        held = [fastjson.queue_of_key(key) for key in table]
+        return {queue.queue_id for queue in held if queue.topic == topic}
+
     # ------------------------------------------------------------------------------ trouble
 
     def kill(self) -> None:

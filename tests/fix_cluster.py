@@ -36,7 +36,7 @@ def embedded() -> Iterator[Cluster]:
     """An embedded cluster shared by the session, with short delay levels."""
     from rocketmq_fast.embedded import Cluster
 
-    with Cluster(delay_levels=DELAY_LEVELS) as cluster:
+    with Cluster(delay_levels=DELAY_LEVELS, enable_property_filter=True) as cluster:
         yield cluster
 
 
@@ -78,3 +78,31 @@ def embedded_proxied(embedded_broker: TestBroker) -> Iterator[ProxiedCluster]:
     """The embedded servers behind proxies."""
     with embedded_broker.proxied() as cluster:
         yield cluster
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("embedded"),
+        pytest.param("4.9.4", marks=pytest.mark.apache),
+        pytest.param("5.3.3", marks=pytest.mark.apache),
+    ]
+)
+def short_locks(
+    request: pytest.FixtureRequest, embedded: Cluster, wire: Wire
+) -> Iterator[TestBroker]:
+    """Brokers that free a dead member's locks soon: at once, or after 3 s instead of 60 s."""
+    from tests.apache import ApacheCluster
+    from tests.brokers import TestBroker
+    from tests.require import require
+
+    if request.param == "embedded":
+        found = TestBroker("embedded", embedded, wire)
+        found.for_test(request.node.originalname)
+        yield found
+        return
+    require("apache")
+    option = "-Drocketmq.broker.rebalance.lockMaxLiveTime=3000"
+    with ApacheCluster(request.param, jvm_options=(option,)) as cluster:
+        found = TestBroker(request.param, cluster, wire)
+        found.for_test(request.node.originalname)
+        yield found

@@ -20,10 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from rocketmq_fast import ConsumeStatus, MessageExt, OrderlyStatus, PushConsumer
+from tests.apache import java
 from tests.waiting import wait_for
 
 _ROOT = Path(__file__).resolve().parent.parent
 _END_SECONDS = 60.0
+_JAVA_SOON = tuple(
+    f"-Drocketmq.client.{name}=1000"
+    for name in ("rebalance.waitInterval", "rebalance.lockInterval", "unlockDelayTimeMills")
+)
 
 
 class Member:
@@ -101,11 +106,46 @@ def member(
             stdout=errors,
             stderr=errors,
         )
+    yield from _watched(Member(name, folder, process))
+
+
+def _watched(started: Member) -> Iterator[Member]:
     try:
-        yield Member(name, folder, process)
+        yield started
     finally:
-        process.kill()
-        process.wait()
+        started.kill()
+
+
+@contextlib.contextmanager
+def java_member(
+    folder: Path, name: str, namesrv_addr: str, group: str, topic: str, **options: object
+) -> Iterator[Member]:
+    """As `member`, of the Java client; options as in Consume.java. It never says that it is ready.
+
+    It looks for changes of the group and renews its locks every second, not every twenty, and gives
+    the lock of a queue with messages left back after one.
+    """
+    home = folder / f"{name}.home"
+    home.mkdir()
+    words = {
+        "namesrv": namesrv_addr,
+        "topic": topic,
+        "group": group,
+        "count": 2**31 - 1,
+        "timeout": 600,
+        "calls": folder / f"{name}.log",
+        **options,
+    }
+    command = java.java_command("Consume", jvm_options=(*java.SMALL_JVM, *_JAVA_SOON), home=home)
+    with open(folder / f"{name}.err", "wb") as errors:
+        process = subprocess.Popen(
+            [*command, *java.words_of(words)],
+            env=java.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+        )
+    yield from _watched(Member(name, folder, process))
 
 
 def main(task: Mapping[str, Any]) -> None:

@@ -126,3 +126,25 @@ def disorder(calls: Iterable[Call], ends: dict[int, int], *, again: bool = False
         if reached != end:
             found.append(f"queue {queue} ended at {reached}, not {end}")
     return found
+
+
+def steps(calls: Iterable[Call], ends: dict[int, int]) -> list[str]:
+    """As `disorder`, for members of which one may begin with what the one before had done already.
+
+    Within a member's turn at a queue each offset follows the one before; where the member changes
+    a queue may go back, as far as the commit was behind, and never forward.
+    """
+    found = []
+    for queue, end in ends.items():
+        member, due, most = "", 0, 0
+        ordered = sorted((c for c in calls if c.queue == queue and c.good), key=lambda c: c.begun)
+        for call in ordered:
+            for offset in call.offsets:
+                back = call.member != member and offset < due
+                if offset != due and not back:
+                    found.append(f"queue {queue}: offset {offset} where {due} was due: {call}")
+                member, due = call.member, offset + 1
+                most = max(most, due)
+        if most != end:
+            found.append(f"queue {queue} ended at {most}, not {end}")
+    return found

@@ -23,6 +23,7 @@ DRIVERS = Path(__file__).resolve().parent.parent / "java"
 CLIENT_VERSION = "4.9.4"
 COMPILE_TIMEOUT_SECONDS = 300
 RESULT_MARK = "RESULT "
+SMALL_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 # Without it logback writes every level of every library to standard output.
 _LOGBACK = """<?xml version="1.0" encoding="UTF-8"?>
@@ -86,7 +87,7 @@ def java_command(
     *,
     sources: Sequence[Path] = (DRIVERS,),
     version: str = CLIENT_VERSION,
-    jvm_options: Iterable[str] = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    jvm_options: Iterable[str] = SMALL_JVM,
     home: Path,
 ) -> list[str]:
     """The command line that runs class ``main``; ``home`` gets the client's logs and offsets."""
@@ -108,18 +109,14 @@ def run_java(
     *,
     sources: Sequence[Path] = (DRIVERS,),
     version: str = CLIENT_VERSION,
-    jvm_options: Iterable[str] = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    jvm_options: Iterable[str] = SMALL_JVM,
 ) -> dict[str, Any]:
     """Run class ``main`` and return the JSON object of its result line.
 
     ``args`` is a list, or a mapping written as key=value. Raises JavaError with the end of the
     output and of the client's log when it fails or takes longer than ``timeout`` seconds.
     """
-    words = (
-        [f"{key}={_word(value)}" for key, value in args.items()]
-        if isinstance(args, Mapping)
-        else list(args)
-    )
+    words = words_of(args) if isinstance(args, Mapping) else list(args)
     with tempfile.TemporaryDirectory(prefix="rocketmq-java-") as folder:
         home = Path(folder)
         command = java_command(
@@ -130,8 +127,7 @@ def run_java(
                 [*command, *words],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                # The JVM decodes its arguments by the locale, and C would lose non-ASCII text.
-                env={**os.environ, "LC_ALL": "C.UTF-8", "NAMESRV_ADDR": ""},
+                env=environment(),
                 timeout=timeout,
                 check=False,
             )
@@ -152,6 +148,17 @@ def run_java(
     if not isinstance(result, dict):
         raise JavaError(f"{main}: the result is no JSON object\n{said}")
     return result
+
+
+def environment() -> dict[str, str]:
+    """The environment of a program."""
+    # The JVM decodes its arguments by the locale, and C would lose non-ASCII text.
+    return {**os.environ, "LC_ALL": "C.UTF-8", "NAMESRV_ADDR": ""}
+
+
+def words_of(args: Mapping[str, object]) -> list[str]:
+    """Arguments as key=value."""
+    return [f"{key}={_word(value)}" for key, value in args.items()]
 
 
 def _word(value: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,13 @@ import pytest
 
 from rocketmq_fast import ConsumeStatus, MessageExt, OrderlyContext, OrderlyStatus
 from rocketmq_fast._core import RemotingCommand
-from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.protocol.codes import RequestCode
-from tests.apache import ApacheCluster
-from tests.brokers import TestBroker, Wire
+from tests.brokers import TestBroker
 from tests.consuming import bodies, consuming, dead_letters, make, owned, releasing
 from tests.embedded_raw import lock_body
 from tests.member import member
 from tests.ordering import SUCCESS, SUSPEND, OrderLog, disorder, overlaps, written
 from tests.proxy import Frame, ProxiedCluster
-from tests.require import require
 from tests.waiting import wait_for
 
 DLQ = "%DLQ%"
@@ -386,30 +382,6 @@ def test_members_of_several_processes_keep_the_order(broker: TestBroker, tmp_pat
     assert not overlaps(calls)
     assert not disorder(calls, dict.fromkeys(range(4), sent // 4))
     assert broker.committed(group, topic) == dict.fromkeys(range(4), sent // 4)
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("embedded"),
-        pytest.param("4.9.4", marks=pytest.mark.apache),
-        pytest.param("5.3.3", marks=pytest.mark.apache),
-    ]
-)
-def short_locks(
-    request: pytest.FixtureRequest, embedded: Cluster, wire: Wire
-) -> Iterator[TestBroker]:
-    """Brokers that free a dead member's locks soon: at once, or after 3 s instead of 60 s."""
-    if request.param == "embedded":
-        found = TestBroker("embedded", embedded, wire)
-        found.for_test(request.node.originalname)
-        yield found
-        return
-    require("apache")
-    option = "-Drocketmq.broker.rebalance.lockMaxLiveTime=3000"
-    with ApacheCluster(request.param, jvm_options=(option,)) as cluster:
-        found = TestBroker(request.param, cluster, wire)
-        found.for_test(request.node.originalname)
-        yield found
 
 
 def test_killed_member_is_replaced_and_the_order_is_kept(

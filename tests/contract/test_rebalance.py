@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketmq_fast import PushConsumer, RemotingCommand
-from rocketmq_fast.protocol import fastjson
-from rocketmq_fast.protocol.codes import RequestCode
+from rocketmq_fast import PushConsumer
 from tests.apache import java
 from tests.brokers import TestBroker
 from tests.consuming import Recorder, bodies, consuming, make, owned
@@ -165,19 +163,6 @@ def java_member(broker: TestBroker, topic: str, group: str, count: int) -> Itera
     assert "error" not in result, result["error"]
 
 
-def queues_of(broker: TestBroker, group: str, client_id: str, topic: str) -> set[int]:
-    """Queue ids that a member holds, as it says itself when the broker asks it."""
-    fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
-    answer = broker.wire.invoke(
-        broker.broker_addr, RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
-    )
-    if answer.code != 0:
-        return set()
-    table = fastjson.loads(answer.body).get("mqTable") or {}
-    held = [fastjson.queue_of_key(key) for key in table]
-    return {queue.queue_id for queue in held if queue.topic == topic}
-
-
 @pytest.mark.parametrize("first", ["python", "java"])
 def test_java_and_python_share_a_group(broker: TestBroker, first: str) -> None:
     require("java")
@@ -200,7 +185,7 @@ def test_java_and_python_share_a_group(broker: TestBroker, first: str) -> None:
             other = {0, 1, 2, 3} - mine
             (theirs_id,) = set(broker.members(group)) - {ours.stats()["client_id"]}
             wait_for(
-                lambda: queues_of(broker, group, theirs_id, topic) == other,
+                lambda: broker.held_by(group, theirs_id, topic) == other,
                 "the Java member to give up half of its queues",
                 90,
             )
