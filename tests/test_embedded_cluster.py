@@ -312,7 +312,6 @@ def test_batches_become_single_messages(broker: Raw) -> None:
         (send_fields("T", m="true"), element(b"x") + b"\0", 13),
         (send_fields("T", m="true", i="DELAY\x011"), element(b"x"), 13),
         (send_fields("T", m="true", f="4"), element(b"x"), 13),
-        (send_fields("T", i="TRAN_MSG\x01true"), b"x", 3),
         ({}, b"", 1),
     ],
 )

@@ -9,6 +9,8 @@ from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.bodies import (
     HeartbeatData,
     LockBatch,
+    SubscriptionData,
+    compact,
     consumer_ids_of,
     locked_queues_of,
 )
@@ -228,6 +230,14 @@ class BrokerCalls:
         """Give locks back."""
         command = RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, body=request.to_body())
         self._invoke(address, command, LOCK_TIMEOUT)
+
+    def check_subscription(
+        self, address: str, client_id: str, group: str, data: SubscriptionData
+    ) -> None:
+        """Ask whether the broker can filter so. Raises BrokerError when it cannot."""
+        body = {"clientId": client_id, "group": group, "subscriptionData": data.to_json()}
+        command = RemotingCommand(RequestCode.CHECK_CLIENT_CONFIG, body=compact(body))
+        self._invoke(address, command)
 
     def create_topic(
         self, address: str, topic: str, *, read_queues: int, write_queues: int, perm: int = 6

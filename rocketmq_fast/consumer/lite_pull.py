@@ -14,7 +14,7 @@ from rocketmq_fast.client.lifecycle import hold, let_go
 from rocketmq_fast.consumer.fetched import Piece
 from rocketmq_fast.consumer.pull_options import pull_options
 from rocketmq_fast.consumer.pull_running import RunningPull, check_offset
-from rocketmq_fast.consumer.subscription import Sql, Subscriptions, subscribe
+from rocketmq_fast.consumer.subscription import Sql, Subscriptions, check_filters, subscribe
 from rocketmq_fast.errors import ClientStateError, ConfigError, TopicRouteNotFound
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.names import DEFAULT_CONSUMER_GROUP, check_group
@@ -138,13 +138,17 @@ class PullConsumer:
     def subscribe(self, topic: str, expression: str | Sql | None = "*") -> None:
         """Want a topic, filtered by tags ("TagA || TagB") or Sql, its queues shared in the group.
 
-        Raises ClientStateError when queues are assigned. Takes effect at once when started.
+        Raises ClientStateError when queues are assigned. Takes effect at once when started; then
+        Sql is shown to a broker first, and nothing changes when that raises RocketMQError.
         """
         running = self._running
         if running is not None and not running.subscribes:
             raise ClientStateError("queues are assigned; unsubscribe() before subscribe")
         topic = self._names.wrap(topic)
-        self._subscriptions.put(subscribe(topic, expression))
+        wanted = subscribe(topic, expression)
+        if running is not None:
+            check_filters(running.instance, running.group, [wanted])
+        self._subscriptions.put(wanted)
         if running is not None:
             running.on_subscribed(topic)
 

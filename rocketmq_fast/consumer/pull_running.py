@@ -24,7 +24,13 @@ from rocketmq_fast.consumer.pull_offsets import PullOffsetStore
 from rocketmq_fast.consumer.pull_options import PullConsumerOptions
 from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
 from rocketmq_fast.consumer.stats import SAMPLE_SECONDS, ConsumerStats
-from rocketmq_fast.consumer.subscription import Sql, Subscription, Subscriptions, subscribe
+from rocketmq_fast.consumer.subscription import (
+    Sql,
+    Subscription,
+    Subscriptions,
+    check_filters,
+    subscribe,
+)
 from rocketmq_fast.errors import (
     BrokerError,
     ClientStateError,
@@ -272,6 +278,7 @@ class RunningPull:
         table = {queue.topic: subscribe(queue.topic, expression) for queue in wanted}
         for topic in sorted(table):
             self.instance.update_route(topic)
+        check_filters(self.instance, self.group, table.values())
         self._assigned_by_user = table
         try:
             self.assignment.assign(wanted)
@@ -394,6 +401,7 @@ class RunningPull:
                     self.instance.update_route(topic)
                 except TopicRouteNotFound as error:
                     logger.warning("%s", error)
+            check_filters(self.instance, self.group, self._subscriptions.table().values())
         except RocketMQError:
             self.instance.unregister_consumer(self.group)
             release_instance(self.instance)

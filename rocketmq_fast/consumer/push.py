@@ -14,7 +14,7 @@ from rocketmq_fast.client.lifecycle import hold, let_go
 from rocketmq_fast.consumer.async_listener import is_async_listener, running_loop
 from rocketmq_fast.consumer.options import push_options
 from rocketmq_fast.consumer.running import Listener, RunningConsumer
-from rocketmq_fast.consumer.subscription import Sql, Subscriptions, subscribe
+from rocketmq_fast.consumer.subscription import Sql, Subscriptions, check_filters, subscribe
 from rocketmq_fast.errors import ClientStateError, ConfigError
 from rocketmq_fast.model import MessageModel, MessageQueue
 from rocketmq_fast.protocol.names import DEFAULT_CONSUMER_GROUP, check_group, retry_topic
@@ -56,11 +56,15 @@ class PushConsumer:
     def subscribe(self, topic: str, expression: str | Sql | None = "*") -> None:
         """Want a topic, filtered by tags ("TagA || TagB") or Sql; replaces what was wanted before.
 
-        Raises ConfigError. While the consumer runs it takes effect at once.
+        Raises ConfigError. While the consumer runs it takes effect at once; then Sql is shown to a
+        broker first, and nothing changes when that raises RocketMQError.
         """
         topic = self._names.wrap(topic)
-        self._subscriptions.put(subscribe(topic, expression))
+        wanted = subscribe(topic, expression)
         running = self._running
+        if running is not None:
+            check_filters(running.instance, running.group, [wanted])
+        self._subscriptions.put(wanted)
         if running is not None:
             running.on_subscribed(topic)
 

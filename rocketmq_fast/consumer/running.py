@@ -42,7 +42,7 @@ from rocketmq_fast.consumer.orderly import (
 from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
 from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
 from rocketmq_fast.consumer.stats import SAMPLE_SECONDS, ConsumerStats
-from rocketmq_fast.consumer.subscription import Subscription, Subscriptions
+from rocketmq_fast.consumer.subscription import Subscription, Subscriptions, check_filters
 from rocketmq_fast.errors import (
     ConfigError,
     RocketMQError,
@@ -497,6 +497,7 @@ class RunningConsumer:
                 except TopicRouteNotFound as error:
                     if topic != retry_topic(self.group):
                         logger.warning("%s", error)
+            check_filters(self.instance, self.group, self._subscriptions.table().values())
         except RocketMQError:
             self.instance.unregister_consumer(self.group)
             self._release()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rocketmq_fast._core import TagFilter
-from rocketmq_fast.errors import ConfigError
+from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.errors import BrokerError, BrokerSystemError, ConfigError, TopicRouteNotFound
 from rocketmq_fast.protocol.bodies import SubscriptionData
 from rocketmq_fast.protocol.names import check_topic
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,33 @@ def subscribe(topic: str, expression: str | Sql | None) -> Subscription:
     tags = TagFilter(expression)
     data = SubscriptionData(topic, tags.expression, tags.tags, tags.codes, _now_ms())
     return Subscription(data, None if tags.matches_all else tags)
+
+
+def check_filters(
+    instance: ClientInstance, group: str, subscriptions: Iterable[Subscription]
+) -> None:
+    """Ask a broker of each topic whether it can filter by an Sql expression; tags need no question.
+
+    A topic that has no route yet is not asked for. Blocks. Raises SubscriptionParseFailed for an
+    expression that is wrong, BrokerSystemError where the broker has such filters off.
+    """
+    for subscription in subscriptions:
+        data = subscription.data
+        if data.expression_type == "TAG":
+            continue
+        try:
+            address = instance.any_broker_of(data.topic)
+        except TopicRouteNotFound as error:
+            logger.warning("%s; its filter was not checked", error)
+            continue
+        try:
+            instance.brokers.check_subscription(address, instance.client_id, group, data)
+        except BrokerSystemError as error:
+            remark = (
+                f"{error.remark}; filtering topic {data.topic!r} by {data.expression_type} "
+                "needs enablePropertyFilter=true on the broker"
+            )
+            raise BrokerError.of(error.code, remark, address) from error
 
 
 class Subscriptions:

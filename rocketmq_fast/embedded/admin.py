@@ -163,7 +163,7 @@ class AdminService:
             "maxTransferBytesOnMessageInMemory": config.max_transfer_bytes_on_message_in_memory,
             "flushDiskType": config.flush_disk_type,
             "longPollingEnable": str(config.long_polling_enable).lower(),
-            "enablePropertyFilter": "false",
+            "enablePropertyFilter": str(config.enable_property_filter).lower(),
             "useServerSideResetOffset": "true",  # reset_offset takes a queue and a number
         }
         body = "".join(f"{name}={value}\n" for name, value in rows.items())

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_fast.embedded.locks import LockKey
-from rocketmq_fast.embedded.members import Member, compile_subscription
+from rocketmq_fast.embedded.members import Member, check_kind, compile_filter
 from rocketmq_fast.embedded.requests import (
     Refused,
     answer,
@@ -99,12 +99,8 @@ class ClientService:
         if not isinstance(subscription, dict):
             return answer(request)
         kind = subscription.get("expressionType") or "TAG"
-        if kind != "TAG":
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {kind}",
-            )
-        compile_subscription(str(subscription.get("topic")), subscription.get("subString"), 0)
+        check_kind(kind, self._state.config)
+        compile_filter(str(subscription.get("topic")), subscription.get("subString"), 0, kind)
         return answer(request)
 
     def consumer_list(self, _: Peer, request: RemotingCommand) -> RemotingCommand:

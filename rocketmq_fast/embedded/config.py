@@ -52,6 +52,7 @@ class BrokerConfig:
     max_message_size: int = 4 << 20
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    enable_property_filter: bool = False
     long_polling_enable: bool = True
     short_polling_time_ms: int = 1000
     max_transfer_count_on_message_in_memory: int = 32

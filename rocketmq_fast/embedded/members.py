@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from rocketmq_fast._core import RemotingCommand, TagFilter
 from rocketmq_fast._core.stored import CodeSet
 from rocketmq_fast.embedded.requests import Refused, items_of
+from rocketmq_fast.embedded.sql92 import SqlFilter
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rocketmq_fast.embedded.config import BrokerConfig
     from rocketmq_fast.remoting.server import Peer
 
 log = logging.getLogger(__name__)
@@ -23,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group reads of a topic. `codes` is None when everything matches."""
+    """What a group reads of a topic, by tags or by `sql`. `codes` is None when all tags match."""
 
     topic: str
     expression: str
@@ -31,6 +33,29 @@ class Subscription:
     version: int
     codes: CodeSet | None
     wire: dict[str, Any]
+    sql: SqlFilter | None = None
+
+
+def check_kind(kind: str | None, config: BrokerConfig) -> None:
+    """Refuse a kind of expression that this broker does not filter by."""
+    if kind and kind != "TAG" and not (kind == "SQL92" and config.enable_property_filter):
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {kind}",
+        )
+
+
+def compile_filter(
+    topic: str, expression: str | None, version: int, kind: str | None
+) -> Subscription:
+    """Return the subscription for an expression of a kind; refuses one that does not parse."""
+    if not kind or kind == "TAG":
+        return compile_subscription(topic, expression, version)
+    try:
+        sql = SqlFilter(expression or "")
+    except ConfigError as error:
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+    return Subscription(topic, sql.expression, kind, version, None, {}, sql)
 
 
 def compile_subscription(topic: str, expression: str | None, version: int) -> Subscription:
@@ -66,7 +91,14 @@ def read_subscription(value: dict[str, Any]) -> Subscription:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"subscription of {topic!r}: {error}") from error
     if not isinstance(topic, str) or not isinstance(kind, str):
         raise Refused(ResponseCode.SYSTEM_ERROR, "a subscription names no topic")
-    return Subscription(topic, str(expression or "*"), kind, version, codes, value)
+    sql = None
+    if kind == "SQL92":
+        try:
+            sql = SqlFilter(str(expression or ""))
+        except ConfigError as error:
+            log.warning("subscription of topic %s: %s", topic, error)
+        codes = None
+    return Subscription(topic, str(expression or "*"), kind, version, codes, value, sql)
 
 
 @dataclass(slots=True)

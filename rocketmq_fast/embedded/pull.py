@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketmq_fast._core.stored import CodeSet, select_entries
+from rocketmq_fast._core.stored import select_entries
 from rocketmq_fast.embedded import store as lookup
 from rocketmq_fast.embedded.files import StoreError
 from rocketmq_fast.embedded.groups import group_or_refuse
-from rocketmq_fast.embedded.members import Subscription, compile_subscription
+from rocketmq_fast.embedded.members import Subscription, check_kind, compile_filter
 from rocketmq_fast.embedded.requests import Malformed, Refused, answer, int32, int64, text
 from rocketmq_fast.protocol.codes import Perm, PullSysFlag, ResponseCode
 
@@ -49,7 +49,7 @@ class Parked:
     peer: Peer
     request: RemotingCommand
     offset: int
-    codes: CodeSet | None
+    subscription: Subscription
     deadline: float
 
 
@@ -83,10 +83,12 @@ class PullService:
         queue_id, offset = int32(fields, "queueId"), int64(fields, "queueOffset")
         max_count, sys_flag = int32(fields, "maxMsgNums"), int32(fields, "sysFlag")
         self._check_access(topic, group_name, queue_id)
-        codes = self._subscription(fields, topic, group_name, sys_flag).codes
+        subscription = self._subscription(fields, topic, group_name, sys_flag)
         if max_count < 0:
             raise Malformed(f"maxMsgNums is {max_count}")
-        got = state.store.get(topic, queue_id, offset, max_count, codes)
+        got = state.store.get(
+            topic, queue_id, offset, max_count, subscription.codes, subscription.sql
+        )
         if first and sys_flag & _COMMIT:
             commit = int64(fields, "commitOffset")
             if commit >= 0:
@@ -95,7 +97,7 @@ class PullService:
         if code is None:  # the queue was never written
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
         if code == ResponseCode.PULL_NOT_FOUND and first and sys_flag & _SUSPEND:
-            self._park(peer, request, topic, queue_id, offset, codes)
+            self._park(peer, request, topic, queue_id, offset, subscription)
             return None
         return self._answer(request, code, got, held=not first)
 
@@ -138,8 +140,8 @@ class PullService:
     ) -> Subscription:
         if sys_flag & _SUBSCRIPTION:
             kind = fields.get("expressionType")
-            self._check_kind(kind)
-            return compile_subscription(topic, fields.get("subscription"), 0)
+            check_kind(kind, self._state.config)
+            return compile_filter(topic, fields.get("subscription"), 0, kind)
         group = self._state.members.consumers.get(group_name)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -159,29 +161,26 @@ class PullService:
         if subscription.version < wanted:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST,
                           f"the consumer's subscription not latest: {group_name}, {topic}")
-        self._check_kind(subscription.expression_type)
-        return subscription
-
-    @staticmethod
-    def _check_kind(kind: str | None) -> None:
-        if kind and kind != "TAG":
+        check_kind(subscription.expression_type, self._state.config)
+        if subscription.expression_type == "SQL92" and subscription.sql is None:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {kind}",
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
             )
+        return subscription
 
     # -------------------------------------------------------------------- long polling
 
     def _park(
         self, peer: Peer, request: RemotingCommand, topic: str, queue_id: int, offset: int,
-        codes: CodeSet | None,
+        subscription: Subscription,
     ) -> None:  # fmt: skip
         config = self._state.config
         wait_ms = int64(request.ext_fields, "suspendTimeoutMillis")
         if not config.long_polling_enable:
             wait_ms = config.short_polling_time_ms
         deadline = time.monotonic() + max(wait_ms, 0) / 1000
-        parked = Parked(peer, request, offset, codes, deadline)
+        parked = Parked(peer, request, offset, subscription, deadline)
         self._parked.setdefault((topic, queue_id), []).append(parked)
 
     def _on_append(self, topic: str, queue_id: int, _: int, entries: bytes) -> None:
@@ -214,18 +213,22 @@ class PullService:
         for one in parked:
             if one.peer.closed:
                 continue
-            if (newest > one.offset and self._matches(entries, one.codes)) or now >= one.deadline:
+            wanted = newest > one.offset and self._matches(entries, one.subscription)
+            if wanted or now >= one.deadline:
                 self._resume(one)
             else:
                 kept.append(one)
         if kept:
             self._parked[key] = kept + self._parked.get(key, [])
 
-    @staticmethod
-    def _matches(entries: bytes | None, codes: CodeSet | None) -> bool:
-        if entries is None or codes is None:
+    def _matches(self, entries: bytes | None, subscription: Subscription) -> bool:
+        if entries is None:
             return True
-        return select_entries(entries, codes, 1, 1, 1, 1, 0)[1] > 0
+        if subscription.sql is not None:
+            return self._state.store.first_match(entries, subscription.sql)
+        if subscription.codes is None:
+            return True
+        return select_entries(entries, subscription.codes, 1, 1, 1, 1, 0)[1] > 0
 
     def _resume(self, one: Parked) -> None:
         """Run a held pull again; this time it gets an answer."""

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_fast._core import decode_properties
 from rocketmq_fast._core.stored import (
     ENTRY_BYTES,
     CodeSet,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from rocketmq_fast.embedded.sql92 import SqlFilter
+
 log = logging.getLogger(__name__)
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -46,6 +49,7 @@ _SPAN_BYTES = 1 << 20
 _MAX_UNSYNCED = 128
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_MARKED = CodeSet([1])
 
 FOUND = "FOUND"
 NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -347,7 +351,13 @@ class MessageStore:
     # --------------------------------------------------------------------------- reads
 
     def get(
-        self, topic: str, queue_id: int, offset: int, max_count: int, codes: CodeSet | None
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        codes: CodeSet | None,
+        sql: SqlFilter | None = None,
     ) -> Got:
         """Look up messages for a pull, with the limits of the 4.9.4 broker."""
         queue = self.find_queue(topic, queue_id)
@@ -365,9 +375,11 @@ class MessageStore:
         config = self.config
         limit = min(max_count, config.max_transfer_count_on_message_in_memory)
         scan = limit + 1
-        if codes is not None:
+        if codes is not None or sql is not None:
             scan = max(config.max_filter_message_size, 20 * max_count) // ENTRY_BYTES
         entries = queue.entries(offset, max(scan, 1))
+        if sql is not None:
+            entries, codes = self._marked(entries, sql, limit), _MARKED
         scanned, count, size, runs = select_entries(
             entries,
             codes,
@@ -383,6 +395,28 @@ class MessageStore:
             return Got(MESSAGE_WAS_REMOVING, offset + scanned, low, high)
         self.messages_got += count
         return Got(FOUND, offset + scanned, low, high, count, self._read_runs(runs, size))
+
+    def _marked(self, entries: bytes, sql: SqlFilter, limit: int) -> bytes:
+        """Index entries up to the `limit`-th that matches, with 1 or 0 for the code of the tag."""
+        found = bytearray()
+        matches = 0
+        for at in range(0, len(entries), ENTRY_BYTES):
+            wanted = self._wants(entries, at, sql)
+            matches += wanted
+            found += entries[at : at + ENTRY_BYTES - 8] + _INT64.pack(wanted)
+            if matches == limit:
+                break
+        return bytes(found)
+
+    def _wants(self, entries: bytes, at: int, sql: SqlFilter) -> bool:
+        position = _INT64.unpack_from(entries, at)[0]
+        if position < self.log.start:
+            return True  # it is gone, which the pull tells
+        return sql.matches(decode_properties(self.stored_at(position).properties))
+
+    def first_match(self, entries: bytes, sql: SqlFilter) -> bool:
+        """Whether a message of these index entries matches."""
+        return any(self._wants(entries, at, sql) for at in range(0, len(entries), ENTRY_BYTES))
 
     def _read_runs(self, runs: list[tuple[int, int]], size: int) -> bytes:
         """Read runs of the log as one piece: a wide read is cheaper than many small ones."""
