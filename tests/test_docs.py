@@ -29,6 +29,7 @@ from rocketmq_fast.consumer.pull_options import PullConsumerOptions
 from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.embedded.config import BrokerConfig
 from rocketmq_fast.producer.options import ProducerOptions
+from rocketmq_fast.producer.transaction import TransactionProducerOptions
 from tests.require import require
 from tests.scripts import environment, finish, until
 from tests.style import ROOT
@@ -180,6 +181,7 @@ def default_text(value: object) -> str:
         ("consumer.md", PushConsumerOptions, None),
         ("pull-consumer.md", PullConsumerOptions, ClientOptions),
         ("producer.md", ProducerOptions, ClientOptions),
+        ("producer.md", TransactionProducerOptions, ProducerOptions),
     ],
 )
 def test_option_tables(page: str, kind: Any, without: Any) -> None:

@@ -53,6 +53,8 @@ class _Half:
     offset: int
     position: int
     op_mark: int  # what is said about it stands in the op queue from here on
+    born_ms: int | None = None  # None: it was not read since the start
+    patience_ms: int = 0
     earlier: list[int] = field(default_factory=list)  # offsets of its copies before the checks
 
 
@@ -251,12 +253,15 @@ class TransactionService:
 
     def _check(self, half: _Half) -> None:
         config, now = self._state.config, self._store.clock()
+        if half.born_ms is not None and 0 <= now - half.born_ms < half.patience_ms:
+            return
         message, table = self._half_at(half.position)
-        age = (now - message.born_timestamp) / 1000
-        if 0 <= age < self._patience(table):
+        half.born_ms, half.patience_ms = message.born_timestamp, self._patience_ms(table)
+        age_ms = now - half.born_ms
+        if 0 <= age_ms < half.patience_ms:
             return
         times = int(table.get(CHECK_TIMES, "0"))
-        if times >= config.transaction_check_max or age > config.file_reserved_time:
+        if times >= config.transaction_check_max or age_ms > config.file_reserved_time * 1000:
             log.error("transaction %s of group %s had no decision after %d checks: the message is "
                       "moved to %s", table.get("UNIQ_KEY"), table.get("PGROUP"), times,
                       CHECK_MAX_TOPIC)  # fmt: skip
@@ -274,12 +279,12 @@ class TransactionService:
             self._current[offset] = copy.offset
         self._ask(message, table, stored)
 
-    def _patience(self, table: dict[str, str]) -> float:
-        """Return the seconds that a transaction may take before somebody asks."""
+    def _patience_ms(self, table: dict[str, str]) -> int:
+        """Return how long a transaction may take before somebody asks."""
         try:
-            return float(int(table[_IMMUNITY]))
+            return int(table[_IMMUNITY]) * 1000
         except (KeyError, ValueError):
-            return self._state.config.transaction_time_out
+            return round(self._state.config.transaction_time_out * 1000)
 
     def _put_copy(self, message: StoredMessage, topic: str, table: dict[str, str]) -> Appended:
         return self._store.put(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from datetime import timedelta
@@ -29,6 +30,7 @@ from rocketmq_fast import (
 )
 from rocketmq_fast.errors import MessageIllegal
 from tests.apache.java import run_java
+from tests.apache.mqadmin import AdminError, mqadmin
 from tests.brokers import TestBroker
 from tests.consuming import Recorder, consuming
 from tests.require import require
@@ -414,3 +416,33 @@ def test_the_trace_topic_of_the_brokers_is_the_default(broker: TestBroker) -> No
     ours = [seen for seen in got.seen if sent[0].encode() in seen.body]
     assert sent[0] in ours[0].properties["KEYS"].split()
     assert len([body for body in got.bodies if any(i.encode() in body for i in sent)]) <= 10
+
+
+@pytest.mark.java
+def test_mqadmin_finds_the_trace_by_the_id_of_a_message(broker: TestBroker) -> None:
+    require("java")
+    topic, trace, got = broker.topic(1), broker.topic(1), Recorder()
+    group, member = broker.group(), broker.group()
+    options: dict[str, Any] = {"enable_msg_trace": True, "customized_trace_topic": trace}
+    with (
+        Producer(group, namesrv_addr=broker.namesrv_addr, **options) as producer,
+        consuming(broker.namesrv_addr, member, topic, got, **options),
+    ):
+        sent = producer.send(Message(topic, b"x")).msg_id
+        got.wait(1)
+
+    def said() -> str:
+        words = ("queryMsgTraceById", "-i", sent, "-t", trace)
+        try:
+            return mqadmin("4.9.4", broker.namesrv_addr, *words)
+        except AdminError as error:  # its time-outs are short for a busy machine
+            return str(error)
+
+    def complete() -> bool:
+        text = said()
+        pub = re.search(rf"^Pub +{group} .* success *$", text, re.M)
+        return (
+            pub is not None and re.search(rf"^Sub +{member} .* success *$", text, re.M) is not None
+        )
+
+    wait_for(complete, said, 90.0)  # the index of a broker is a little behind its messages
