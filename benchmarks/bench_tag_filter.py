@@ -13,5 +13,5 @@ from benchmarks.work import NATIVE, PYTHON, Work
 
 @pytest.mark.parametrize("implementation", [NATIVE, PYTHON])
 @pytest.mark.parametrize("size", BODY_SIZES)
-def test_mask(time_work: Callable[[Work], None], size: int, implementation: str) -> None:
+def test_filter(time_work: Callable[[Work], None], size: int, implementation: str) -> None:
     time_work(work.tag_filter(implementation, size))

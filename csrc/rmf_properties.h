@@ -39,20 +39,9 @@ static inline bool rmf_properties_next(struct rmf_slice text, size_t *pos,
     return false;
 }
 
-/* The value that a reader of the whole string would end up with for `name`. */
-static inline bool rmf_properties_find(struct rmf_slice text, const char *name, size_t name_len,
-                                       struct rmf_slice *value) {
-    /* Names are few and short; a scan for "name\x01" at entry starts beats splitting every entry. */
-    size_t pos = 0;
-    bool found = false;
-    struct rmf_property entry;
-    while (rmf_properties_next(text, &pos, &entry)) {
-        if (entry.name.len == name_len && memcmp(entry.name.ptr, name, name_len) == 0) {
-            *value = entry.value;
-            found = true;
-        }
-    }
-    return found;
-}
+/* The value that a reader of the whole string would end up with for `name`, which is not empty and holds
+ * neither \x01 nor \x02. False without one; *value is written only when there is one. */
+bool rmf_properties_find(struct rmf_slice text, const char *name, size_t name_len,
+                         struct rmf_slice *value);
 
 #endif

@@ -78,9 +78,24 @@ bool rmf_tag_set_has(const struct rmf_tag_set *set, struct rmf_slice tag) {
         return false;
     }
     for (size_t i = 0; i < set->count; i++) {
-        if (set->tags[i].len == tag.len && memcmp(set->tags[i].ptr, tag.ptr, tag.len) == 0) {
+        const struct rmf_slice *one = &set->tags[i];
+        /* Tags of one topic differ at the end rather than at the start. */
+        if (one->len == tag.len &&
+            (tag.len == 0 || (one->ptr[tag.len - 1] == tag.ptr[tag.len - 1] &&
+                              memcmp(one->ptr, tag.ptr, tag.len) == 0))) {
             return true;
         }
     }
     return false;
+}
+
+size_t rmf_tag_set_matching(const struct rmf_tag_set *set, const struct rmf_message *messages,
+                            size_t count) {
+    size_t i = 0;
+    struct rmf_slice tag;
+    while (i < count && rmf_message_find_property(&messages[i], "TAGS", 4, &tag) &&
+           rmf_tag_set_has(set, tag)) {
+        i += 1;
+    }
+    return i;
 }

@@ -6,6 +6,7 @@
 #define RMF_TAGS_H
 
 #include "rmf_common.h"
+#include "rmf_message.h"
 
 /* Hash of UTF-8 text. Malformed bytes count as U+FFFD, as Java's decoder reads them. */
 int32_t rmf_tag_code(struct rmf_slice utf8);
@@ -20,5 +21,9 @@ size_t rmf_tag_set_count(const struct rmf_tag_set *set);
 
 /* Exact membership. */
 bool rmf_tag_set_has(const struct rmf_tag_set *set, struct rmf_slice tag);
+
+/* How many of the messages at the front have a tag of the set: the index of the first that has none. */
+size_t rmf_tag_set_matching(const struct rmf_tag_set *set, const struct rmf_message *messages,
+                            size_t count);
 
 #endif

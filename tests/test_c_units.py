@@ -16,6 +16,7 @@ SEED = 20240501
 # Which program tests a unit, where its name does not say so.
 TESTED_BY = {
     "utf8": "tags",
+    "properties": "message",
     "json": "header",
     "arrow": "columns",
     "entries": "columns",

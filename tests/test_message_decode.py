@@ -392,6 +392,31 @@ def test_messages_are_read_only() -> None:
         _core.MessageExt()
 
 
+def test_a_property_is_found_wherever_it_stands() -> None:
+    # Of any length around it, in front, at the end, as a part of other names and values.
+    for before in range(40):
+        for behind in (0, 1, 7, 8, 15, 16, 30):
+            text = b"x" * before + b"\x01KEY\x01KEY\x02KEY\x01" + b"v" * behind + b"\x02XKEY\x01no"
+            (message,) = _core.decode_messages(build_message(properties=text))
+            expected = message.properties.get("KEY")
+            assert message.get_property("KEY") == expected
+            assert (expected is None) is (behind == 0)
+            assert message.get_property("XKEY") == "no"
+            assert message.get_property("EY") is None
+            text = b"K\x01" + b"v" * before + b"\x02" + b"n" * behind + b"\x01end"
+            (message,) = _core.decode_messages(build_message(properties=text))
+            assert message.get_property("K") == ("v" * before or None)
+            assert message.get_property("n" * behind) == ("end" if behind else None)
+
+
+def test_a_name_that_no_property_can_have_is_not_found() -> None:
+    data = build_message(properties=b"a\x01b\x01c\x02d\x01e")
+    (message,) = _core.decode_messages(data)
+    assert message.properties == {"a": "b\x01c", "d": "e"}
+    for name in ("", "a\x01b", "a\x01b\x01c\x02d", "\x02d"):
+        assert message.get_property(name, 5) == 5
+
+
 def test_retain_keeps_the_masked_messages() -> None:
     batch = _core.decode_messages(b"".join(good(n) for n in range(6)))
     kept = batch.retain(np.array([True, False, True, False, False, True]))

@@ -127,5 +127,39 @@ def test_a_mask_is_that_of_the_reference(wanted: list[str], tags: list[str | Non
     stored = [tag or None for tag in tags]
     assert found.mask(batch).tolist() == expected.mask(stored)
     assert [found.matches(tag) for tag in stored] == expected.mask(stored)
-    kept = batch.retain(found.mask(batch))
-    assert [message.tags for message in kept] == [tag for tag in stored if expected.matches(tag)]
+    passed = [tag for tag in stored if expected.matches(tag)]
+    for kept in (batch.retain(found.mask(batch)), found.filter(batch)):
+        assert [message.tags for message in kept] == passed
+    assert (found.filter(batch) is batch) is (passed == stored)
+
+
+def test_a_filtered_batch_is_what_the_whole_one_was() -> None:
+    data = b"".join(
+        build_message(queue_offset=n, body=b"b" * n, properties={"TAGS": "AB"[n % 2]})
+        for n in range(100)
+    )
+    batch = _core.decode_messages(data[:4] + b"bad!" + data[8:])
+    assert len(batch.errors) == 1
+    batch.broker_name, batch.min_offset, batch.max_offset = "broker-a", 5, 500
+    batch.restore_topic = True
+    kept = _core.TagFilter("B").filter(batch)
+    expected = batch.retain(_core.TagFilter("B").mask(batch))
+    for name in ("errors", "broker_name", "min_offset", "max_offset", "restore_topic"):
+        assert getattr(kept, name) == getattr(batch, name) == getattr(expected, name)
+    del batch, data
+    assert [(m.queue_offset, len(m.body)) for m in kept] == [(n, n) for n in range(1, 100, 2)]
+    assert kept.body_bytes == sum(range(1, 100, 2))
+    queue = _core.ProcessQueue()
+    queue.put(kept)
+    queue.check()
+    assert (queue.count, queue.size, queue.min_offset) == (len(kept), kept.body_bytes, 1)
+    assert queue.remove_batch(kept, 0, 49) == 99
+    assert (queue.count, queue.size) == (1, 99)
+
+
+def test_a_filter_of_no_messages_is_the_batch() -> None:
+    batch = batch_of([])
+    assert _core.TagFilter("TagA").filter(batch) is batch
+    assert len(_core.TagFilter(" ").filter(batch_of(["TagA"]))) == 0
+    full = batch_of([None, "x"])
+    assert _core.TagFilter("*").filter(full) is full

@@ -22,6 +22,21 @@ static void check_text(struct rmf_slice text) {
     free(replaced);
 }
 
+/* The value of a name is that of its last entry. */
+static void check_find(struct rmf_slice text, const char *name, size_t name_len) {
+    struct rmf_property entry;
+    struct rmf_slice expected = {NULL, 0};
+    struct rmf_slice value = {NULL, 0};
+    size_t pos = 0;
+    while (rmf_properties_next(text, &pos, &entry)) {
+        if (entry.name.len == name_len && memcmp(entry.name.ptr, name, name_len) == 0) {
+            expected = entry.value;
+        }
+    }
+    CHECK_EQ(rmf_properties_find(text, name, name_len, &value), expected.ptr != NULL);
+    CHECK(value.ptr == expected.ptr && value.len == expected.len);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct rmf_slice text = {data, size};
     struct rmf_property entry;
@@ -41,11 +56,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         count++;
         CHECK(count <= size / 3 + 1);
     }
+    check_find(text, "TAGS", 4);
+    check_find(text, "a", 1);
     if (count > 0) {
-        /* The value of the first name is the one of its last entry. */
-        struct rmf_slice value;
-        CHECK(rmf_properties_find(text, (const char *)last.ptr, last.len, &value));
-        CHECK(value.ptr > last.ptr);
+        check_find(text, (const char *)last.ptr, last.len);
     }
     check_text(text);
     struct rmf_tag_set *set = rmf_tag_set_new(&text, 1);

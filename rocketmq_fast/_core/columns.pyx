@@ -40,6 +40,7 @@ from rocketmq_fast._core.c_common cimport (
     rmf_status,
 )
 from rocketmq_fast._core.message cimport MessageBatch
+from rocketmq_fast._core.text cimport utf8_of
 
 import difflib
 
@@ -47,9 +48,6 @@ import numpy as np
 
 from rocketmq_fast._core.message import decode_messages
 from rocketmq_fast.errors import CodecError, ConfigError
-
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 # Below so many messages, or bytes, the work takes less time than another thread needs to take the GIL and give
 # it back.
@@ -187,7 +185,7 @@ cdef class ArrowBuilder:
             if batch._list.count:
                 source.mask = &keep[0]
         broker = batch.broker_name if broker_name is None else broker_name
-        source.broker_name = _utf8(broker)
+        source.broker_name = _broker(broker)
         if batch._list.count >= RELEASE_GIL_MESSAGES:
             # `batch`, `mask` and `broker` are held by this call; the lock guards the columns.
             with nogil, self._lock:
@@ -255,15 +253,12 @@ cdef class ArrowBuilder:
         return f"<ArrowBuilder of {len(self.columns)} columns, {self.num_rows} messages>"
 
 
-cdef rmf_slice _utf8(object text) except *:
-    """The text's own UTF-8, NULL for None; borrowed from it."""
+cdef rmf_slice _broker(object name) except *:
+    """The name's own UTF-8, NULL for None; borrowed from it."""
     cdef rmf_slice out
-    cdef Py_ssize_t size = 0
     out.ptr = NULL
-    if text is not None:
-        out.ptr = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
-    out.len = <size_t>size
-    return out
+    out.len = 0
+    return out if name is None else utf8_of(name)
 
 
 cdef tuple _checked(columns):
@@ -286,7 +281,7 @@ def decode_arrow(buffer, *, columns=None, broker_name=None, bint decompress=True
     `columns` as in ArrowBuilder; `broker_name` fills its column. The buffer is not needed afterwards.
     """
     cdef ArrowBuilder builder = ArrowBuilder(columns)
-    cdef rmf_slice broker = _utf8(broker_name)
+    cdef rmf_slice broker = _broker(broker_name)
     cdef Py_buffer view
     cdef rmf_slice data
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)

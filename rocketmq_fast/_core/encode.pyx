@@ -2,7 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memset
@@ -19,37 +19,23 @@ from rocketmq_fast._core.c_encode cimport (
 )
 from rocketmq_fast._core.c_properties cimport rmf_properties_next, rmf_property
 from rocketmq_fast._core.status cimport check
+from rocketmq_fast._core.text cimport checked_utf8, text_of
 
 import os
 import time
 
 from rocketmq_fast.errors import MessageDecodeError, MessageEncodeError
 
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-
-
-cdef rmf_slice _utf8(object text, str what) except *:
-    """Borrows the UTF-8 form that the str object caches."""
-    cdef rmf_slice out
-    cdef Py_ssize_t size = 0
-    if not isinstance(text, str):
-        raise MessageEncodeError(f"{what} is {type(text).__name__}, not str")
-    try:
-        out.ptr = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
-    except UnicodeEncodeError as error:
-        raise MessageEncodeError(f"{what} holds a lone surrogate") from error
-    out.len = <size_t>size
-    return out
-
 
 cdef int _append_properties(rmf_buffer *out, size_t start, dict properties) except -1:
     cdef rmf_error error
+    cdef rmf_slice key
+    cdef rmf_slice text
     memset(&error, 0, sizeof(error))
     for name, value in properties.items():
-        check(rmf_encode_property(out, start, _utf8(name, "property name"),
-                                  _utf8(value, f"property {name!r}"), &error),
-              &error, MessageEncodeError)
+        key = checked_utf8(name, "property name", MessageEncodeError)
+        text = checked_utf8(value, f"property {name!r}", MessageEncodeError)
+        check(rmf_encode_property(out, start, key, text, &error), &error, MessageEncodeError)
     return 0
 
 
@@ -76,9 +62,7 @@ def decode_properties(bytes data not None):
     text.ptr = <const uint8_t *>PyBytes_AS_STRING(data)
     text.len = <size_t>PyBytes_GET_SIZE(data)
     while rmf_properties_next(text, &pos, &entry):
-        table[PyUnicode_DecodeUTF8(<const char *>entry.name.ptr, <Py_ssize_t>entry.name.len,
-                                   "replace")] = PyUnicode_DecodeUTF8(
-            <const char *>entry.value.ptr, <Py_ssize_t>entry.value.len, "replace")
+        table[text_of(entry.name)] = text_of(entry.value)
     return table
 
 

@@ -4,7 +4,6 @@ from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Fill
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject
-from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memset
@@ -48,30 +47,9 @@ from rocketmq_fast._core.c_header cimport (
     rmf_language_of,
 )
 from rocketmq_fast._core.status cimport check
+from rocketmq_fast._core.text cimport checked_utf8, text_of
 
 from rocketmq_fast.errors import FrameError, HeaderError
-
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-
-
-cdef inline str _text(rmf_slice text):
-    # Servers send UTF-8; a stray byte must not cost the whole answer.
-    return PyUnicode_DecodeUTF8(<const char *>text.ptr, <Py_ssize_t>text.len, "replace")
-
-
-cdef rmf_slice _utf8(object text, str what) except *:
-    """Borrows the UTF-8 form that the str object caches: valid as long as the str lives."""
-    cdef rmf_slice out
-    cdef Py_ssize_t size = 0
-    if type(text) is not str and not isinstance(text, str):
-        raise HeaderError(f"{what} is {type(text).__name__}, not str")
-    try:
-        out.ptr = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
-    except UnicodeEncodeError as error:
-        raise HeaderError(f"{what} holds a lone surrogate") from error
-    out.len = <size_t>size
-    return out
 
 
 cdef class FrameBuffer:
@@ -118,7 +96,7 @@ cdef class RemotingCommand:
         if name is None:
             self._language = RMF_LANGUAGE_UNKNOWN
             return
-        self._language = rmf_language_of(_utf8(name, "language"))
+        self._language = rmf_language_of(checked_utf8(name, "language", HeaderError))
         if self._language == RMF_LANGUAGE_UNKNOWN:
             raise HeaderError(f"unknown language {name!r}")
 
@@ -178,9 +156,9 @@ cdef RemotingCommand _command_of(rmf_frame_parts *parts, rmf_header *header):
     command.flag = header.flag
     command.serialize_type = parts.serialize_type
     if header.has_remark:
-        command.remark = _text(header.remark)
+        command.remark = text_of(header.remark)
     for i in range(header.ext_count):
-        ext[_text(header.ext[i].key)] = _text(header.ext[i].value)
+        ext[text_of(header.ext[i].key)] = text_of(header.ext[i].value)
     command.ext_fields = ext
     return command
 
@@ -217,6 +195,8 @@ def encode_frame(RemotingCommand command not None, *,
     """
     cdef rmf_header header
     cdef rmf_buffer text
+    cdef rmf_slice name
+    cdef rmf_slice field
     cdef rmf_error error
     cdef rmf_status status
     cdef Py_buffer body
@@ -234,13 +214,14 @@ def encode_frame(RemotingCommand command not None, *,
         header.flag = command.flag
         if command.remark is not None:
             header.has_remark = True
-            header.remark = _utf8(command.remark, "remark")
+            header.remark = checked_utf8(command.remark, "remark", HeaderError)
         if command.ext_fields is not None:
             for key, value in command.ext_fields.items():
                 if value is None:
                     continue  # Java does not write null fields
-                check(rmf_header_add_ext(&header, _utf8(key, "ext field name"),
-                                         _utf8(value, f"ext field {key!r}")), &error, HeaderError)
+                name = checked_utf8(key, "ext field name", HeaderError)
+                field = checked_utf8(value, f"ext field {key!r}", HeaderError)
+                check(rmf_header_add_ext(&header, name, field), &error, HeaderError)
         if command.serialize_type == RMF_SERIALIZE_JSON:
             status = rmf_header_encode_json(&header, &text)
         elif command.serialize_type == RMF_SERIALIZE_ROCKETMQ:

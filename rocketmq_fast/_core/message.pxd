@@ -24,6 +24,8 @@ cdef class MessageBatch:
                      size_t max_body) except -1
     cdef int _expand(self, const uint8_t *data, bint decompress, size_t max_body) except -1
     cdef int _append(self, const rmf_message *message) except -1
+    cdef int _append_run(self, MessageBatch source, size_t start, size_t stop) except -1
+    cdef MessageBatch _empty_copy(self)
     cdef MessageExt _message_at(self, size_t index)
     cdef object _column(self, int kind)
 

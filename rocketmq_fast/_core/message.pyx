@@ -4,7 +4,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
@@ -51,6 +51,7 @@ from rocketmq_fast._core.c_message_list cimport (
 from rocketmq_fast._core.c_properties cimport rmf_properties_next, rmf_property
 from rocketmq_fast._core.frame cimport RemotingCommand
 from rocketmq_fast._core.status cimport describe
+from rocketmq_fast._core.text cimport text_of
 
 import socket
 
@@ -76,10 +77,6 @@ cdef enum:
     COLUMN_FLAG
     COLUMN_RECONSUME_TIMES
     COLUMN_TAG_CODE
-
-
-cdef inline str _text(rmf_slice text):
-    return PyUnicode_DecodeUTF8(<const char *>text.ptr, <Py_ssize_t>text.len, "replace")
 
 
 cdef tuple _host(rmf_slice host):
@@ -238,6 +235,23 @@ cdef class MessageBatch:
         cdef size_t i
         return [self._message_at(i) for i in range(self._list.count)]
 
+    cdef MessageBatch _empty_copy(self):
+        """A batch over the same buffer, for some of the messages."""
+        cdef MessageBatch copy = MessageBatch.__new__(MessageBatch)
+        copy._owner = self  # which holds the buffer and the inflated bodies
+        copy.errors = self.errors
+        copy.broker_name = self.broker_name
+        copy.min_offset = self.min_offset
+        copy.max_offset = self.max_offset
+        copy.restore_topic = self.restore_topic
+        return copy
+
+    cdef int _append_run(self, MessageBatch source, size_t start, size_t stop) except -1:
+        cdef size_t i
+        for i in range(start, stop):
+            self._append(&source._list.messages[i])
+        return 0
+
     def retain(self, mask):
         """A batch of the messages whose place in the boolean `mask` is true; shares the buffer."""
         cdef const uint8_t[::1] keep = np.ascontiguousarray(mask, dtype=np.bool_).view(np.uint8)
@@ -245,13 +259,7 @@ cdef class MessageBatch:
         cdef size_t i
         if <size_t>keep.shape[0] != self._list.count:
             raise ValueError(f"mask of length {keep.shape[0]} for {self._list.count} messages")
-        kept = MessageBatch.__new__(MessageBatch)
-        kept._owner = self  # which holds the buffer and the inflated bodies
-        kept.errors = self.errors
-        kept.broker_name = self.broker_name
-        kept.min_offset = self.min_offset
-        kept.max_offset = self.max_offset
-        kept.restore_topic = self.restore_topic
+        kept = self._empty_copy()
         for i in range(self._list.count):
             if keep[i]:
                 kept._append(&self._list.messages[i])
@@ -436,12 +444,14 @@ cdef class MessageExt:
     cdef object _find(self, const char *name, size_t name_len):
         cdef rmf_slice value
         if rmf_message_find_property(self._m, name, name_len, &value):
-            return _text(value)
+            return text_of(value)
         return None
 
     def get_property(self, str name not None, default=None):
         """Value of one property without building the whole table."""
         cdef bytes utf8 = name.encode("utf-8", "surrogatepass")
+        if not utf8 or b"\x01" in utf8 or b"\x02" in utf8:
+            return default  # no property has such a name
         value = self._find(PyBytes_AS_STRING(utf8), <size_t>PyBytes_GET_SIZE(utf8))
         return default if value is None else value
 
@@ -452,7 +462,7 @@ cdef class MessageExt:
             original = self._find(b"RETRY_TOPIC", 11)
             if original is not None:
                 return original
-        return _text(rmf_message_topic(self._m))
+        return text_of(rmf_message_topic(self._m))
 
     @property
     def queue_id(self):
@@ -541,7 +551,7 @@ cdef class MessageExt:
             text = rmf_message_properties(self._m)
             table = {}
             while rmf_properties_next(text, &pos, &entry):
-                table[_text(entry.name)] = _text(entry.value)
+                table[text_of(entry.name)] = text_of(entry.value)
             self._properties = table
         return self._properties
 

@@ -1,41 +1,33 @@
 """Tag expressions, codes and masks."""
 
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t
+from libc.string cimport memset
 
 from rocketmq_fast._core.c_common cimport rmf_alloc_array, rmf_free, rmf_slice
-from rocketmq_fast._core.c_message cimport rmf_message_find_property
 from rocketmq_fast._core.c_tags cimport (
     rmf_tag_code,
     rmf_tag_set_free,
-    rmf_tag_set_has,
+    rmf_tag_set_matching,
     rmf_tag_set_new,
 )
 from rocketmq_fast._core.message cimport MessageBatch
+from rocketmq_fast._core.text cimport utf8_of
 
 import numpy as np
 
 from rocketmq_fast.errors import ConfigError
 
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+cdef object _BOOL = np.dtype(np.bool_)
 
 # What Java's String.trim removes: everything up to U+0020.
 cdef str _TRIMMED = "".join(map(chr, range(0x21)))
 
 
-cdef rmf_slice _utf8(str text) except *:
-    cdef rmf_slice out
-    cdef Py_ssize_t size = 0
-    out.ptr = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
-    out.len = <size_t>size
-    return out
-
-
 def java_hash(str text not None):
     """Java's String.hashCode: signed 32 bits over UTF-16 units."""
-    return <int32_t>rmf_tag_code(_utf8(text))
+    return <int32_t>rmf_tag_code(utf8_of(text))
 
 
 cdef class TagFilter:
@@ -69,7 +61,7 @@ cdef class TagFilter:
             raise MemoryError("tag filter")
         try:
             for name in self.tags:
-                slices[i] = _utf8(name)
+                slices[i] = utf8_of(name)
                 i += 1
             self._set = rmf_tag_set_new(slices, i)
         finally:
@@ -86,19 +78,42 @@ cdef class TagFilter:
             return True
         return tag is not None and tag in self.tags
 
+    def filter(self, MessageBatch batch not None):
+        """The messages that pass, by exact text: the batch itself when all do, else a new one over
+        the same buffer, as `batch.retain(mask)` makes it."""
+        cdef size_t count = batch._list.count
+        cdef size_t i
+        cdef size_t run
+        cdef MessageBatch kept
+        if self.matches_all:
+            return batch
+        i = rmf_tag_set_matching(self._set, batch._list.messages, count)
+        if i == count:
+            return batch
+        kept = batch._empty_copy()
+        kept._append_run(batch, 0, i)
+        i += 1  # which did not pass
+        while i < count:
+            run = rmf_tag_set_matching(self._set, &batch._list.messages[i], count - i)
+            kept._append_run(batch, i, i + run)
+            i += run + 1
+        return kept
+
     def mask(self, MessageBatch batch not None):
         """numpy bool array: which messages of the batch pass, by exact text."""
-        array = np.empty(batch._list.count, dtype=np.bool_)
-        cdef uint8_t[::1] out = array.view(np.uint8)
-        cdef rmf_slice tag
-        cdef size_t i
+        cdef size_t count = batch._list.count
+        cdef size_t i = 0
+        cdef size_t run
+        cdef bytearray found = bytearray(count)
+        cdef char *out = PyByteArray_AS_STRING(found)
         if self.matches_all:
-            array.fill(True)
-            return array
-        for i in range(batch._list.count):
-            out[i] = (rmf_message_find_property(&batch._list.messages[i], b"TAGS", 4, &tag)
-                      and rmf_tag_set_has(self._set, tag))
-        return array
+            memset(out, 1, count)
+            return np.frombuffer(found, _BOOL)
+        while i < count:
+            run = rmf_tag_set_matching(self._set, &batch._list.messages[i], count - i)
+            memset(out + i, 1, run)
+            i += run + 1
+        return np.frombuffer(found, _BOOL)
 
     def __repr__(self):
         return f"TagFilter({self.expression!r})"

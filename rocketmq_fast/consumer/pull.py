@@ -344,9 +344,7 @@ class Puller:
             self._bad_messages.settle(queue, answer, batch)
         subscription = self._owner.subscription(queue.message_queue.topic)
         if subscription is not None and subscription.tag_filter is not None:
-            mask = subscription.tag_filter.mask(batch)
-            if not mask.all():
-                batch = batch.retain(mask)
+            batch = subscription.tag_filter.filter(batch)
         batch.broker_name = queue.message_queue.broker_name
         batch.min_offset = min_offset
         batch.max_offset = queue.max_offset
