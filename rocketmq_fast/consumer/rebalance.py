@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from rocketmq_fast.client.instance import ClientInstance
@@ -179,9 +179,12 @@ class Assignment:
         """One round over all subscribed topics."""
         wanted = set(topics)
         changed = failed = False
+        held: dict[str, list[MessageQueue]] = {}
+        for assigned in self.queues():
+            held.setdefault(assigned.message_queue.topic, []).append(assigned.message_queue)
         for topic in sorted(wanted):
             try:
-                changed |= self._rebalance_topic(topic)
+                changed |= self._rebalance_topic(topic, held.get(topic, ()))
             except TopicRouteNotFound as error:
                 if not topic.startswith(RETRY_PREFIX):
                     logger.warning("rebalance of %s: %s", self._group, error)
@@ -204,7 +207,7 @@ class Assignment:
             self._give_up(assigned)
             changed = True
         if changed:
-            self._share_limits()
+            self._share_limits(self.queues())
             self._listener.on_changed()
 
     def assign(self, wanted: Iterable[MessageQueue]) -> None:
@@ -212,8 +215,8 @@ class Assignment:
 
         Raises RocketMQError, with nothing changed, when a start offset cannot be had.
         """
-        queues = sorted(set(wanted))
-        starts = {q: self._start_offsets.of(q) for q in queues if q not in self._table}
+        queues = set(wanted)
+        starts = {q: self._start_offsets.of(q) for q in sorted(queues) if q not in self._table}
         for assigned in self.queues():
             if assigned.message_queue not in queues:
                 self._give_up(assigned)
@@ -222,10 +225,11 @@ class Assignment:
             if self._closed:
                 return
             self._table.update({assigned.message_queue: assigned for assigned in gained})
-        self._share_limits()
+        self._share_limits(self.queues())
         self._listener.on_assigned(gained)
 
-    def _rebalance_topic(self, topic: str) -> bool:
+    def _rebalance_topic(self, topic: str, held: Sequence[MessageQueue]) -> bool:
+        """One topic's part of a round; `held` are its queues that were ours before it."""
         route = self._instance.route(topic)
         if route is None:
             return False
@@ -233,13 +237,13 @@ class Assignment:
         if not queues:
             return False
         if self._options.message_model is MessageModel.BROADCASTING:
-            return self._apply(topic, set(queues))
+            return self._apply(held, set(queues))
         address = self._instance.any_broker_of(topic)
         members = sorted(self._instance.brokers.consumer_ids(address, self._group), key=utf16_order)
         mine = self._allocate(topic, queues, members)
         if mine is None:
             return False
-        return self._apply(topic, mine)
+        return self._apply(held, mine)
 
     def _allocate(
         self, topic: str, queues: list[MessageQueue], members: list[str]
@@ -257,13 +261,13 @@ class Assignment:
             logger.info("%s is not among the %d members of %s yet", cid, len(members), self._group)
         return mine
 
-    def _apply(self, topic: str, mine: set[MessageQueue]) -> bool:
+    def _apply(self, held: Sequence[MessageQueue], mine: set[MessageQueue]) -> bool:
         changed = False
         now = time.monotonic()
-        for assigned in self.queues():
-            queue = assigned.message_queue
-            if queue.topic != topic:
-                continue
+        for queue in held:
+            assigned = self._table.get(queue)
+            if assigned is None:
+                continue  # its lock was lost meanwhile
             if queue not in mine:
                 self._give_up(assigned)
                 changed = True
@@ -281,7 +285,8 @@ class Assignment:
                 if assigned_now is not None:
                     gained.append(assigned_now)
         if gained:
-            self._share_limits()
+            owned = [self._table.get(queue) for queue in mine]
+            self._share_limits([assigned for assigned in owned if assigned is not None])
             self._listener.on_assigned(gained)
         return changed or bool(gained)
 
@@ -372,10 +377,9 @@ class Assignment:
         self._store.update(queue, offset, increase_only=False)
         return fresh
 
-    def _share_limits(self) -> None:
-        """Per-topic limits are divided over the queues of that topic that are ours."""
+    def _share_limits(self, queues: Sequence[AssignedQueue]) -> None:
+        """Divide per-topic limits over the queues of each topic: all of them that are ours."""
         options = self._options
-        queues = self.queues()
         per_topic: dict[str, int] = {}
         for assigned in queues:
             topic = assigned.message_queue.topic
