@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 
 import rocketmq_fast as rmq
 from rocketmq_fast.embedded import Cluster
+from tests.apache.settings import free_port
 from tests.golden_data import GOLDEN
 from tests.require import require
 from tests.scripts import environment, finish, until
 from tests.style import ROOT
+from tests.waiting import wait_for
 
 EXAMPLES = ROOT / "examples"
 # Example: test function below.
@@ -28,6 +31,7 @@ COVERED = {
     "ordered_producer.py": "test_ordered_producer",
     "producer.py": "test_producer",
     "producer_async.py": "test_producer_async",
+    "prometheus.py": "test_prometheus",
     "pull.py": "test_pull",
     "request_reply.py": "test_request_reply",
     "retry.py": "test_retry",
@@ -66,6 +70,30 @@ def test_consumer(cluster: Cluster) -> None:
     fill(cluster, "one", "two")
     until(script("consumer.py"), ["None one", "None two"], environment(cluster.namesrv_addr))
     assert sum(max(0, cluster.committed("example", "TopicTest", n)) for n in range(4)) == 2
+
+
+def test_prometheus(cluster: Cluster) -> None:
+    fill(cluster, "one", "two")
+    port = free_port()
+    wanted = b'rocketmq_consumer_consumed_total{group="example",topic="TopicTest"} 2.0'
+
+    def counted() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5.0) as page:
+                return wanted in page.read()
+        except OSError:  # it does not listen yet
+            return False
+
+    process = subprocess.Popen(
+        script("prometheus.py", str(port)), env=environment(cluster.namesrv_addr)
+    )
+    try:
+        wait_for(counted, "both messages to be counted", 60.0)
+        process.terminate()
+        assert process.wait(30.0) == 0
+    finally:
+        process.kill()
+        process.wait(30.0)
 
 
 def test_producer(cluster: Cluster) -> None:
