@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ COVERED = {
     "consumer.py": "test_consumer",
     "decode_pull_body.py": "test_decode_pull_body",
     "embedded_test.py": "test_embedded_test",
+    "from_java.py": "test_from_java",
     "ordered_producer.py": "test_ordered_producer",
     "producer.py": "test_producer",
     "producer_async.py": "test_producer_async",
@@ -56,6 +58,14 @@ def fill(cluster: Cluster, *bodies: str, tags: tuple[str | None, ...] = (None,))
     with rmq.Producer("fill", namesrv_addr=cluster.namesrv_addr) as producer:
         for index, body in enumerate(bodies):
             producer.send(rmq.Message("TopicTest", body.encode(), tags=tags[index % len(tags)]))
+
+
+def test_from_java(cluster: Cluster) -> None:
+    there = environment(cluster.namesrv_addr)
+    said = finish(script("from_java.py", "producer"), there)
+    assert said.count("SEND_OK") == 10
+    expected = ["consumer started", *(f"received Hello RocketMQ {i} " for i in range(10))]
+    until(script("from_java.py", "consumer"), expected, there)
 
 
 def test_every_example_is_run_and_listed() -> None:
