@@ -61,6 +61,7 @@ from rocketmq_fast.producer.request_reply import create_reply_message
 from rocketmq_fast.producer.selectors import select_at_random, select_by_hash
 from rocketmq_fast.producer.transaction import TransactionProducer
 from rocketmq_fast.remoting.hooks import RpcHook
+from rocketmq_fast.remoting.security import Credentials
 
 __all__ = [
     "Admin",
@@ -77,6 +78,7 @@ __all__ = [
     "ConsumeHookContext",
     "ConsumeMessageHook",
     "ConsumeStatus",
+    "Credentials",
     "EndTransactionContext",
     "HookError",
     "LocalFileOffsetStore",
