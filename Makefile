@@ -71,6 +71,7 @@ fuzz: $(VENV_STAMP)
 bench-report: build
 	@$(PY) -m benchmarks.hot_paths
 	@$(PY) -m benchmarks.end_to_end
+	@$(PY) -m benchmarks.consumer_kinds
 	@$(PY) -m benchmarks.memory
 	@$(PY) -m benchmarks.publish
 

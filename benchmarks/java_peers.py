@@ -91,10 +91,16 @@ def push_throughput(
     *,
     pull_batch: int | None = None,
     consume_batch: int | None = None,
+    orderly: bool = False,
+    idle: float = 0.0,
     timeout: int = 300,
 ) -> dict[str, Any]:
-    """The Java push consumer over ``count`` waiting messages; None is the client's default."""
+    """The Java push consumer over ``count`` waiting messages; None is the client's default.
+
+    ``idle`` seconds without messages follow, whose CPU time is told.
+    """
     words: dict[str, object] = {"namesrv": namesrv, "topic": topic, "group": group, "count": count}
+    words |= {"orderly": orderly, "idle": idle}
     if pull_batch is not None:
         words["pullBatch"] = pull_batch
     if consume_batch is not None:
@@ -102,7 +108,7 @@ def push_throughput(
     result = run_java(
         "PushThroughput",
         {**words, "timeout": timeout},
-        timeout + 60.0,
+        timeout + 60.0 + idle,
         sources=SOURCES,
         jvm_options=PEER_JVM,
     )

@@ -4,7 +4,7 @@
 replaces what stands between markers in README.md and docs/benchmarks.md::
 
     <!-- measured -->            the summary
-    <!-- measured: hot_paths --> a whole report: hot_paths, end_to_end or memory
+    <!-- measured: hot_paths --> a whole report, by its file's name
     <!-- /measured -->           the end of either
 
 ``--check`` changes nothing and fails when a document is not up to date.
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import end_to_end, hot_paths, measure, memory
+from benchmarks import consumer_kinds, end_to_end, hot_paths, measure, memory
 from benchmarks.measure import RESULTS, ROOT, number, table, times
 from benchmarks.work import MEMCPY
 
@@ -26,6 +26,7 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 REPORTS = {
     "hot_paths": hot_paths.markdown,
     "end_to_end": end_to_end.markdown,
+    "consumer_kinds": consumer_kinds.markdown,
     "memory": memory.markdown,
 }
 SUMMARY = "summary"
@@ -51,6 +52,17 @@ def summary(results: dict[str, dict[str, Any]]) -> str:
             times(row["ratio_to_java"]),
         ]
         for row in results.get("end_to_end", {}).get("rows", ())
+    ]
+    rows += [
+        [
+            f"push consumer, {row['title']}, {row['size']} B",
+            number(row["median"][pair["of"]]),
+            number(row["median"][pair["to"]]),
+            times(pair["ratio"]),
+        ]
+        for row in results.get("consumer_kinds", {}).get("rows", ())
+        for pair in row["ratios"]
+        if pair["to"] == consumer_kinds.JAVA
     ]
     if "hot_paths" in results:
         found = {(row["title"], row["size"]): row for row in results["hot_paths"]["rows"]}

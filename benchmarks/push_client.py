@@ -1,7 +1,8 @@
 """Our push consumer over waiting messages: the counterpart of java/PushThroughput.java.
 
-The listener reads body, tags and keys of each message. The clock runs from the first to the last
-message. ``python -m benchmarks.push_client --namesrv A --topic T --count N`` prints a JSON object.
+The listener reads body, tags and keys of each message, or only counts them. It is called on worker
+threads, in order, or awaited on an event loop. The clock runs from the first to the last message.
+``python -m benchmarks.push_client --namesrv A --topic T --count N`` prints a JSON object.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Self
 import rocketmq_fast as rmq
 from benchmarks.usage import rss_bytes, used
 
+THREADED, ORDERLY, ASYNCIO = KINDS = ("threaded", "orderly", "asyncio")
+
 
 class Reader:
-    """The listener: reads every message, counts, and knows when the last one came."""
+    """The listener: counts, reads every message if `reads`, and knows when the last one came."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, reads: bool = True, orderly: bool = False) -> None:
         self.done = threading.Event()
         self.first = 0.0
         self.last = 0.0
@@ -29,27 +32,41 @@ class Reader:
         self.bytes = 0
         self.characters = 0
         self._count = count
+        self._reads = reads
+        self._success: rmq.ConsumeStatus | rmq.OrderlyStatus = (
+            rmq.OrderlyStatus.SUCCESS if orderly else rmq.ConsumeStatus.CONSUME_SUCCESS
+        )
         self._lock = threading.Lock()
 
-    def __call__(self, messages: list[rmq.MessageExt], context: object) -> rmq.ConsumeStatus:
+    def __call__(
+        self, messages: list[rmq.MessageExt], context: object
+    ) -> rmq.ConsumeStatus | rmq.OrderlyStatus:
         if not self.first:
             self.first = time.perf_counter()
         length = text = 0
-        for message in messages:
+        for message in messages if self._reads else ():
             body = message.body
             tags = message.tags
             keys = message.keys
             length += len(body)
             text += (len(tags) if tags is not None else 0) + (len(keys) if keys is not None else 0)
+        self.note(len(messages), length, text)
+        return self._success
+
+    def note(self, messages: int, length: int, text: int) -> None:
+        """Count a call's messages, bytes of bodies and characters of tags and keys."""
         with self._lock:
             self.calls += 1
             self.bytes += length
             self.characters += text
-            self.messages += len(messages)
+            self.messages += messages
             if self.messages >= self._count and not self.last:
                 self.last = time.perf_counter()
                 self.done.set()
-        return rmq.ConsumeStatus.CONSUME_SUCCESS
+
+    async def awaited(self, messages: list[rmq.MessageExt], context: object) -> object:
+        """The same as a coroutine."""
+        return self(messages, context)
 
 
 class Sampler:
@@ -90,6 +107,8 @@ def consume(
     count: int,
     *,
     group: str,
+    kind: str = THREADED,
+    reads: bool = True,
     pull_batch: int | None = None,
     consume_batch: int | None = None,
     timeout: float = 300.0,
@@ -101,7 +120,8 @@ def consume(
         options["pull_batch_size"] = pull_batch
     if consume_batch is not None:
         options["consume_message_batch_max_size"] = consume_batch
-    reader = Reader(count)
+    orderly = kind == ORDERLY
+    reader = Reader(count, reads=reads, orderly=orderly)
     consumer = rmq.PushConsumer(
         group,
         namesrv_addr=namesrv,
@@ -109,7 +129,7 @@ def consume(
         **options,
     )
     consumer.subscribe(topic, "*")
-    consumer.register_listener(reader)
+    consumer.register_listener(reader.awaited if kind == ASYNCIO else reader, orderly=orderly)
     consumer.start()
     with Sampler(reader, sample_seconds) as sampler:
         complete = reader.done.wait(timeout)
@@ -142,6 +162,8 @@ def main() -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--group", default=f"push_{uuid.uuid4().hex[:12]}")
+    parser.add_argument("--kind", choices=KINDS, default=THREADED, help="of listener")
+    parser.add_argument("--reads", type=int, choices=(0, 1), default=1, help="0: only counts")
     parser.add_argument("--pull-batch", type=int)
     parser.add_argument("--consume-batch", type=int)
     parser.add_argument("--timeout", type=float, default=300.0)
@@ -152,6 +174,8 @@ def main() -> None:
         options.topic,
         options.count,
         group=options.group,
+        kind=options.kind,
+        reads=bool(options.reads),
         pull_batch=options.pull_batch,
         consume_batch=options.consume_batch,
         timeout=options.timeout,

@@ -8,16 +8,30 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from benchmarks import end_to_end, hot_paths, inputs, measure, memory, publish, push_client, work
+from benchmarks import (
+    consumer_kinds,
+    end_to_end,
+    hot_paths,
+    inputs,
+    many_queues,
+    measure,
+    memory,
+    poll_client,
+    publish,
+    push_client,
+    work,
+)
 from benchmarks import raw_puller as puller
 from benchmarks.hot_paths import JAVA, Effort, Target
 from benchmarks.measure import ROOT, number, times
 from benchmarks.work import MEMCPY, NATIVE, PYTHON
 from tests.apache import ApacheCluster, java, wire
+from tests.brokers import TestBroker
+from tests.consuming import bodies
 from tests.reference import frame as reference_frame
 from tests.reference import message as reference_message
 from tests.require import require
@@ -270,6 +284,107 @@ def test_end_to_end_report(tmp_path: Path) -> None:
     picture = (tmp_path / "plot.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) < 100_000
+
+
+# --------------------------------------------------------------------------------- consumer kinds
+
+
+def consumer_kinds_result() -> dict[str, Any]:
+    def runs(rates: dict[str, float]) -> dict[str, consumer_kinds.Run]:
+        def run(rate: float) -> consumer_kinds.Run:
+            return lambda: {
+                "messages": 10,
+                "bytes": 1000,
+                "messages_per_second": rate,
+                "cpu_seconds": 0.5,
+            }
+
+        return {name: run(rate) for name, rate in rates.items()}
+
+    ratio = consumer_kinds.Ratio("ours", "Java", 1.0)
+    pair = consumer_kinds.Comparison(
+        "orderly", 100, runs({"Java": 50_000.0, "ours": 75_000.0}), [ratio]
+    )
+    slow = consumer_kinds.Comparison("slow", 100, runs({"Java": 2.0, "ours": 1.0}), [ratio])
+    polled = {"raw puller": 800_000.0, "poll": 400_000.0, "poll_arrow": 600_000.0}
+    polls = consumer_kinds.Comparison("polls", 100, runs(polled), [])
+    many = [
+        {
+            "queues": queues,
+            "topics": 1,
+            "ours": {
+                "idle_cpu_seconds": cpu,
+                "idle_seconds": 10.0,
+                "assigned_seconds": 0.1,
+                "reached_seconds": 0.2,
+                "round_seconds": [0.002],
+                "process_threads": 6,
+                "rss_bytes": 50 << 20,
+                "peak_rss_bytes": 51 << 20,
+            },
+            "java": None,
+        }
+        for queues, cpu in ((100, 0.02), (1000, 0.1))
+    ]
+    return {
+        **measure.circumstances("benchmarks.consumer_kinds", []),
+        "rows": [consumer_kinds.compare(each, 10, 3) for each in (pair, slow)],
+        "polls": consumer_kinds.compare(polls, 10, 1),
+        "many": many,
+    }
+
+
+def test_consumer_kinds_report() -> None:
+    result = consumer_kinds_result()
+    text = consumer_kinds.markdown(result)
+    assert "| orderly | 100 B | Java | 50 k | ours | 75 k | 1.50x | >= 1x: reached |" in text
+    assert "| 0.50x | >= 1x: MISSED |" in text
+    assert "| poll | 400 k | 0.50x | 0.50 | >= 357 k: reached |" in text
+    assert "| rocketmq_fast | 1,000 | 1 | 10.00 | 10.0 | 0.10 | 0.20 | 2.0 | 2 | 6 | 50 |" in text
+    assert "A queue of 1,000 costs 0.50x the idle CPU time of one of 100" in text
+    assert "orderly, 100 B | 75 k | 50 k | 1.50x" in publish.summary({"consumer_kinds": result})
+
+
+def test_lost_and_cut_messages_end_a_comparison() -> None:
+    with pytest.raises(AssertionError, match="9 of 10 messages"):
+        consumer_kinds.check("ours", {"messages": 9, "bytes": 900}, 10, 100)
+    with pytest.raises(AssertionError, match="999 bytes"):
+        consumer_kinds.check("ours", {"messages": 10, "bytes": 999}, 10, 100)
+    consumer_kinds.check("ours", {"messages": 10, "bytes": 0}, 10, None)
+
+
+@pytest.mark.parametrize("kind", [*push_client.KINDS, *poll_client.KINDS])
+def test_clients_of_every_kind_read_everything(embedded_broker: TestBroker, kind: str) -> None:
+    topic, group = embedded_broker.topic(4), embedded_broker.group()
+    embedded_broker.send(topic, bodies(400, size=100), queues=range(4))
+    where = (embedded_broker.namesrv_addr, topic, 400)
+    if kind in push_client.KINDS:
+        found = push_client.consume(*where, group=group, kind=kind, consume_batch=32, timeout=30)
+    else:
+        found = poll_client.consume(
+            *where, group=group, kind=kind, pull_batch=32, most=64, timeout=30
+        )
+    assert found["complete"]
+    assert (found["messages"], found["bytes"]) == (400, 40_000)
+
+
+def test_a_listener_that_only_counts_reads_nothing(embedded_broker: TestBroker) -> None:
+    topic, group = embedded_broker.topic(1), embedded_broker.group()
+    embedded_broker.send(topic, bodies(40, size=100))
+    where = (embedded_broker.namesrv_addr, topic, 40)
+    found = push_client.consume(*where, group=group, reads=False, timeout=30)
+    assert (found["complete"], found["messages"], found["bytes"]) == (True, 40, 0)
+
+
+def test_idle_queues_are_measured(embedded_broker: TestBroker) -> None:
+    topics = [embedded_broker.topic(4) for _ in range(3)]
+    for topic in topics:
+        embedded_broker.send(topic, bodies(4, size=100), queues=range(4))
+    found = many_queues.measure_queues(
+        embedded_broker.namesrv_addr, topics, 12, group=embedded_broker.group(), idle=0, timeout=30
+    )
+    assert (found["complete"], found["messages"], found["bytes"]) == (True, 12, 1200)
+    assert len(cast(list[float], found["round_seconds"])) == 5
 
 
 # ----------------------------------------------------------------------------------------- memory

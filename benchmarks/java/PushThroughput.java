@@ -4,14 +4,18 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.LongAdder;
+import java.util.function.Consumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -20,7 +24,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  * tags and keys of each.
  *
  * namesrv topic group count; pullBatch and consumeBatch (the client's defaults, 32 and 1, when not
- * given) tags=* timeout=300 (seconds). The group must be new: it starts at the first offset.
+ * given) tags=* timeout=300 (seconds) orderly=false idle=0 (so many seconds without messages follow,
+ * whose CPU time is told). The group must be new: it starts at the first offset.
  */
 public final class PushThroughput {
     private PushThroughput() {
@@ -44,7 +49,7 @@ public final class PushThroughput {
         LongAdder bytes = new LongAdder();
         LongAdder characters = new LongAdder();
         CountDownLatch done = new CountDownLatch(1);
-        consumer.registerMessageListener((MessageListenerConcurrently) (batch, context) -> {
+        Consumer<List<MessageExt>> listener = batch -> {
             if (firstAt.get() == 0) {
                 firstAt.compareAndSet(0, System.nanoTime());
             }
@@ -65,14 +70,32 @@ public final class PushThroughput {
                 lastAt.set(System.nanoTime());
                 done.countDown();
             }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        };
+        if (tool.flag("orderly", false)) {
+            consumer.registerMessageListener((MessageListenerOrderly) (batch, context) -> {
+                listener.accept(batch);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (batch, context) -> {
+                listener.accept(batch);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        long startedAt = System.nanoTime();
         consumer.start();
         boolean complete = done.await(tool.number("timeout", 300), TimeUnit.SECONDS);
+        double reachedSeconds = (System.nanoTime() - startedAt) / 1e9;
         long peakRss = peakRssBytes();
-        double cpuSeconds = ((OperatingSystemMXBean)
-            ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1e9;
+        OperatingSystemMXBean clock =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        double cpuSeconds = clock.getProcessCpuTime() / 1e9;
         TimeUnit.MILLISECONDS.sleep(200);
+        double idle = tool.real("idle", 0);
+        long idleFrom = clock.getProcessCpuTime();
+        TimeUnit.MILLISECONDS.sleep((long) (idle * 1000));
+        double idleCpuSeconds = (clock.getProcessCpuTime() - idleFrom) / 1e9;
+        int processThreads = ManagementFactory.getThreadMXBean().getThreadCount();
         consumer.shutdown();
         double seconds = ((complete ? lastAt.get() : System.nanoTime()) - firstAt.get()) / 1e9;
         Map<String, Object> result = new LinkedHashMap<>();
@@ -88,6 +111,10 @@ public final class PushThroughput {
         result.put("threads", consumer.getConsumeThreadMax());
         result.put("peak_rss_bytes", peakRss);
         result.put("cpu_seconds", cpuSeconds);
+        result.put("reached_seconds", reachedSeconds);
+        result.put("process_threads", processThreads);
+        result.put("idle_seconds", idle);
+        result.put("idle_cpu_seconds", idleCpuSeconds);
         Tool.finish(result);
     }
 
