@@ -168,6 +168,18 @@ def test_every_command_is_described() -> None:
     assert named <= known, named - known
 
 
+def test_the_tests_that_are_named_exist() -> None:
+    text = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!what|---)(.+?) \| (.+) \|$", text, re.M)
+    assert len(rows) > 40
+    for what, tests in rows:
+        named = re.findall(r"`((?:contract/)?test_\w+\.py)(?:::(\w+))?`", tests)
+        assert named, what
+        for file, function in named:
+            source = (ROOT / "tests" / file).read_text(encoding="utf-8")
+            assert not function or f"\ndef {function}(" in source, f"{file}::{function}"
+
+
 # ------------------------------------------------------------------------------------- options
 
 
