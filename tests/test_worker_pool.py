@@ -11,7 +11,7 @@ import pytest
 
 from rocketmq_fast import ConfigError, ConsumeStatus, MessageExt, PushConsumer
 from rocketmq_fast._core.consume import ConsumeContext
-from rocketmq_fast.consumer.pool import Worker, WorkerPool, workers_for
+from rocketmq_fast.consumer.pool import Worker, WorkerPool, expected_seconds, workers_for
 from rocketmq_fast.remoting.loop import EventLoop
 from tests.brokers import TestBroker
 from tests.consuming import SUCCESS, Recorder, bodies, consuming, releasing
@@ -32,6 +32,22 @@ from tests.waiting import wait_for
 )
 def test_workers_for_a_backlog(calls: int, call_seconds: float, workers: int) -> None:
     assert workers_for(calls, call_seconds) == workers
+
+
+def test_the_pace_of_a_listener_is_found() -> None:
+    assert expected_seconds(0.0, 0.25) == 0.25
+    # One pull in eight whose calls waited 5 ms for the GIL does not make a fast listener slow.
+    pace = 1.5e-6
+    for number in range(200):
+        pace = expected_seconds(pace, 160e-6 if number % 8 == 0 else 1.5e-6)
+        assert workers_for(128, pace) == 1
+    # A listener that blocks from now on gets its threads within a few pulls, and gives them back.
+    for _ in range(5):
+        pace = expected_seconds(pace, 0.001)
+    assert workers_for(1000, pace) > 64
+    for _ in range(30):
+        pace = expected_seconds(pace, 1.5e-6)
+    assert workers_for(1000, pace) == 1
 
 
 class Clock:

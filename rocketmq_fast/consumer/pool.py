@@ -28,7 +28,9 @@ _TARGET_SECONDS = 0.002
 # Without a finished call for this long, workers are added.
 _WATCH_SECONDS = 0.01
 _IDLE_SECONDS = 60.0
-_SMOOTHING = 0.3
+# A call looks slow also when its thread had to wait for the GIL, and more threads would make that
+# worse: the expected time of a call rises slowly, and falls fast.
+_RISE, _FALL = 0.05, 0.3
 
 
 class Work(Protocol):
@@ -40,6 +42,13 @@ class Work(Protocol):
 
 
 W = TypeVar("W", bound=Work)
+
+
+def expected_seconds(known: float, mean: float) -> float:
+    """The time that the next call is expected to take, after calls of this mean time."""
+    if known == 0.0:
+        return mean
+    return known + (_RISE if mean > known else _FALL) * (mean - known)
 
 
 def workers_for(calls: int, call_seconds: float) -> int:
@@ -210,9 +219,8 @@ class WorkerPool(Generic[W]):
             calls = run.calls - calls
             if calls:
                 mean = (run.seconds - seconds) / calls
-                known = self.call_seconds
                 # Approximate is enough: two workers may overwrite each other's figure.
-                self.call_seconds = mean if known == 0.0 else known + _SMOOTHING * (mean - known)
+                self.call_seconds = expected_seconds(self.call_seconds, mean)
 
     # ----------------------------------------------------------------------------- lifecycle
 
