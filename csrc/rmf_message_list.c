@@ -5,7 +5,7 @@
 /* What a broker hands out at most unless it was told otherwise. */
 #define RMF_USUAL_COUNT 32u
 
-static enum rmf_status rmf_message_list_grow(struct rmf_message_list *list) {
+enum rmf_status rmf_message_list_grow(struct rmf_message_list *list) {
     size_t capacity = list->capacity == 0 ? RMF_USUAL_COUNT : list->capacity * 2;
     struct rmf_message *grown = rmf_realloc_array(list->messages, capacity, sizeof *grown);
     if (grown == NULL) {
@@ -13,27 +13,6 @@ static enum rmf_status rmf_message_list_grow(struct rmf_message_list *list) {
     }
     list->messages = grown;
     list->capacity = capacity;
-    return RMF_OK;
-}
-
-enum rmf_status rmf_message_list_append(struct rmf_message_list *list,
-                                        const struct rmf_message *message) {
-    if (RMF_UNLIKELY(list->count == list->capacity)) {
-        enum rmf_status status = rmf_message_list_grow(list);
-        if (status != RMF_OK) {
-            return status;
-        }
-    }
-    int64_t offset = message->queue_offset;
-    if (list->count == 0) {
-        list->first_offset = offset;
-    } else if (offset < list->first_offset ||
-               (uint64_t)offset - (uint64_t)list->first_offset != list->count) {
-        list->gaps = true;
-    }
-    list->body_bytes += message->body_len;
-    list->messages[list->count] = *message;
-    list->count += 1;
     return RMF_OK;
 }
 

@@ -118,7 +118,6 @@ cdef class ConsumeWorker:
         cdef size_t claimed = 0
         cdef size_t start
         cdef size_t stop
-        cdef size_t i
         cdef double now = _monotonic()
         cdef double flushed = now
         cdef object status
@@ -140,12 +139,7 @@ cdef class ConsumeWorker:
                     self._acknowledge(chunk)  # another worker claimed what lies between
                     self._done_start = start
                     self._done_stop = start
-                if stop - start == 1:
-                    messages = [batch._message_at(start)]
-                else:
-                    messages = []
-                    for i in range(start, stop):
-                        messages.append(batch._message_at(i))
+                messages = batch._messages_between(start, stop)
                 context = ConsumeContext(queue.message_queue)
                 self.start = start
                 self.stop = stop

@@ -27,6 +27,7 @@ cdef class MessageBatch:
     cdef int _append_run(self, MessageBatch source, size_t start, size_t stop) except -1
     cdef MessageBatch _empty_copy(self)
     cdef MessageExt _message_at(self, size_t index)
+    cdef list _messages_between(self, size_t start, size_t stop)
     cdef object _column(self, int kind)
 
 

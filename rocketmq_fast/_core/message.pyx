@@ -3,7 +3,9 @@
 cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -205,11 +207,23 @@ cdef class MessageBatch:
         self.errors.sort(key=_error_position)
         return 0
 
+    @cython.final
     cdef MessageExt _message_at(self, size_t index):
         cdef MessageExt message = MessageExt.__new__(MessageExt)
         message._batch = self
         message._m = &self._list.messages[index]
         return message
+
+    @cython.final
+    cdef list _messages_between(self, size_t start, size_t stop):
+        cdef list messages = PyList_New(<Py_ssize_t>(stop - start))
+        cdef MessageExt message
+        cdef size_t i
+        for i in range(start, stop):
+            message = self._message_at(i)
+            Py_INCREF(message)  # the list's, which PyList_SET_ITEM hands over
+            PyList_SET_ITEM(messages, <Py_ssize_t>(i - start), message)
+        return messages
 
     def __len__(self):
         return self._list.count
@@ -232,8 +246,7 @@ cdef class MessageBatch:
 
     def to_list(self):
         """All messages, as a list of views."""
-        cdef size_t i
-        return [self._message_at(i) for i in range(self._list.count)]
+        return self._messages_between(0, self._list.count)
 
     cdef MessageBatch _empty_copy(self):
         """A batch over the same buffer, for some of the messages."""
