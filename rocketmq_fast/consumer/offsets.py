@@ -53,7 +53,8 @@ class RemoteOffsetStore:
 
     Only values are sent that the broker which now stands for the queue has not confirmed yet, and
     of each queue one at a time: a broker's threads may carry out two that are under way in either
-    order.
+    order. A pull carries an offset too, and one that is carried out late may set a later commit
+    back. The next pull repairs that; where none will follow, the offset is sent once more.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -62,6 +63,7 @@ class RemoteOffsetStore:
         self._lock = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
         self._confirmed: dict[MessageQueue, tuple[int, str]] = {}  # offset, and who has it
+        self._carried: dict[MessageQueue, int] = {}  # by the last pull
         self._flying: Counter[MessageQueue] = Counter()  # sent and not answered yet
         self._landed = threading.Condition(self._lock)
         self._begun: set[tuple[str, str]] = set()  # (broker, topic) that has an offset of ours
@@ -96,6 +98,14 @@ class RemoteOffsetStore:
                 self._confirmed[queue] = (offset, address)
         return offset
 
+    def carry(self, queue: MessageQueue) -> int | None:
+        """The offset in memory, for a pull that is about to leave."""
+        with self._lock:
+            offset = self._offsets.get(queue)
+            if offset is not None:
+                self._carried[queue] = offset
+            return offset
+
     def doubt(self, broker_name: str) -> None:
         """Send the offsets of a broker's queues again: what it had confirmed may be lost."""
         with self._lock:
@@ -113,24 +123,30 @@ class RemoteOffsetStore:
         except BrokerNotFound:
             return False
 
+    def _is_certain(self, queue: MessageQueue, offset: int) -> bool:
+        """As `_is_confirmed`, and no pull is under way that could change it. Lock held."""
+        carried = self._carried.get(queue, offset)
+        return carried == offset and self._is_confirmed(queue, offset)
+
     def _confirm(self, queue: MessageQueue, offset: int, address: str) -> None:
         """Note that a broker has an offset, unless the queue was given up meanwhile."""
         with self._lock:
             if queue in self._offsets:
                 self._confirmed[queue] = (offset, address)
 
-    def _changed(self, queues: Iterable[MessageQueue]) -> list[tuple[MessageQueue, int]]:
+    def _changed(
+        self, queues: Iterable[MessageQueue], is_known: Callable[[MessageQueue, int], bool]
+    ) -> list[tuple[MessageQueue, int]]:
         with self._lock:
             return [
                 (queue, offset)
                 for queue in queues
-                if (offset := self._offsets.get(queue)) is not None
-                and not self._is_confirmed(queue, offset)
+                if (offset := self._offsets.get(queue)) is not None and not is_known(queue, offset)
             ]
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Send what changed; what fails is sent again the next time."""
-        changed = self._changed(queues)
+        changed = self._changed(queues, self._is_confirmed)
         with self._lock:
             free = [item for item in changed if not self._flying[item[0]]]
         self._send(free, self._on_answer)
@@ -210,11 +226,11 @@ class RemoteOffsetStore:
 
     def persist_now(self, queues: Iterable[MessageQueue]) -> None:
         """Store what changed, one queue after another, waiting for each answer."""
-        for queue, _ in self._changed(queues):
+        for queue, _ in self._changed(queues, self._is_certain):
             with self._landed:
                 self._landed.wait_for(partial(self._is_free, queue), OFFSET_TIMEOUT)
                 offset = self._offsets.get(queue)
-                if offset is None or self._is_confirmed(queue, offset):
+                if offset is None or self._is_certain(queue, offset):
                     continue
                 self._flying[queue] += 1
             try:
@@ -236,3 +252,4 @@ class RemoteOffsetStore:
         with self._lock:
             self._offsets.pop(queue, None)
             self._confirmed.pop(queue, None)
+            self._carried.pop(queue, None)

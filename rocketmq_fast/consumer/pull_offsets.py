@@ -56,7 +56,7 @@ class PullOffsetStore(RemoteOffsetStore):
 
     def unconfirmed(self, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
         """What was staged of these queues and is not known to be stored."""
-        return dict(self._changed(queues))
+        return dict(self._changed(queues, self._is_certain))
 
 
 class _Commit:

@@ -374,7 +374,11 @@ class RunningConsumer:
         """Progress that a pull carries along, -1 for none."""
         if self.broadcasting:
             return -1
-        offset = self.store.in_memory(queue.message_queue)
+        store, target = self.store, queue.message_queue
+        if isinstance(store, RemoteOffsetStore):
+            offset = store.carry(target)
+        else:
+            offset = store.in_memory(target)
         return -1 if offset is None else offset
 
     def submit(self, queue: AssignedQueue, batch: MessageBatch, dispatch: bool) -> None:

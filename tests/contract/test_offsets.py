@@ -274,3 +274,21 @@ def test_commits_of_a_busy_consumer_are_right(broker: TestBroker, proxied: Proxi
         recorder.wait(600)
     history.check()
     assert broker.committed(group, topic) == {0: 200, 1: 200, 2: 200}
+
+
+def test_commit_that_a_late_pull_sets_back_is_repeated_at_the_end(broker: TestBroker) -> None:
+    """A broker may carry out a pull after a commit that was sent later: then it has an older one.
+
+    The pull that waits at the broker was sent before the last messages were done.
+    """
+    topic, group = broker.topic(1), broker.group()
+    recorder = Recorder()
+    with consuming(
+        broker.namesrv_addr, group, topic, recorder, persist_consumer_offset_interval=50
+    ):
+        for count in (10, 20):
+            broker.send(topic, bodies(10, f"{count}_"))
+            recorder.wait(count)
+            wait_for(lambda count=count: broker.committed(group, topic) == {0: count}, "the commit")
+        broker.commit(group, topic, 0, 10)
+    assert broker.committed(group, topic) == {0: 20}
