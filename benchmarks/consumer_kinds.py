@@ -11,6 +11,7 @@ benchmarks/results/consumer_kinds.json and .md.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from benchmarks import java_peers, measure, poll_client, push_client
 from benchmarks.end_to_end import JAVA, OURS, RAW, VERSION, raise_limits
 from benchmarks.measure import middle, number, say, times
 from tests.apache import ApacheCluster
+from tests.brokers import TestBroker, Wire
 
 QUEUES = 16
 RAISED_BATCH = 256
@@ -231,9 +233,11 @@ def idle_row(cluster: ApacheCluster, queues: int, topics: int, idle: float) -> d
     """Ours and Java's consumer with so many queues in all, a message each, and then nothing."""
     names = [f"Many{queues}x{topics}i{index}" for index in range(topics)]
     each = queues // topics
-    for name in names:
-        cluster.create_topic(name, each)
-        java_peers.fill(cluster.namesrv_addr, name, each, 100)
+    with contextlib.closing(Wire()) as wire:
+        broker = TestBroker("apache_494", cluster, wire)
+        for name in names:
+            cluster.create_topic(name, each)
+            broker.send(name, [bytes(100)] * each, queues=range(each))
     timeout = 120
     ours = measure.run_python(
         "benchmarks.many_queues",

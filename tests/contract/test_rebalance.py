@@ -1,20 +1,14 @@
-"""Members come and go: every queue has one owner, nothing is lost, Java clients among them."""
+"""Members come and go: every queue has one owner and nothing is lost."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from typing import Any
-
-import pytest
 
 from rocketmq_fast import PushConsumer
-from tests.apache import java
 from tests.brokers import TestBroker
 from tests.consuming import Recorder, bodies, consuming, make, owned
 from tests.history import History
-from tests.require import require
 from tests.waiting import wait_for
 
 
@@ -141,65 +135,3 @@ def test_member_that_vanishes_is_replaced(broker: TestBroker) -> None:
         finally:
             lost.shutdown()
     assert not dead.seen
-
-
-@contextlib.contextmanager
-def java_member(broker: TestBroker, topic: str, group: str, count: int) -> Iterator[dict[str, Any]]:
-    """A Java consumer on its own thread until it got `count` messages; its result at the end."""
-    result: dict[str, Any] = {}
-
-    def run() -> None:
-        try:
-            result.update(java.consume(broker.namesrv_addr, topic, group, count, timeout=120.0))
-        except java.JavaError as error:
-            result["error"] = str(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield result
-    finally:
-        thread.join(180.0)
-    assert "error" not in result, result["error"]
-
-
-@pytest.mark.parametrize("first", ["python", "java"])
-def test_java_and_python_share_a_group(broker: TestBroker, first: str) -> None:
-    require("java")
-    topic, group = broker.topic(4), broker.group()
-    recorder = Recorder()
-    with contextlib.ExitStack() as stack:
-        if first == "python":
-            ours = stack.enter_context(consuming(broker.namesrv_addr, group, topic, recorder))
-            wait_split([ours], topic, 4)
-        with java_member(broker, topic, group, 20) as result:
-            if first == "java":
-                wait_for(lambda: len(broker.members(group)) == 1, "the Java member", 90)
-                ours = stack.enter_context(consuming(broker.namesrv_addr, group, topic, recorder))
-            wait_for(lambda: len(broker.members(group)) == 2, "two members", 90)
-            # Half of the queues each, as both compute it from the same lists.
-            mine = wait_for(
-                lambda: part if len(part := owned(ours, topic)) == 2 else None, "two queues", 40
-            )
-            assert mine in ({0, 1}, {2, 3})
-            other = {0, 1, 2, 3} - mine
-            (theirs_id,) = set(broker.members(group)) - {ours.stats()["client_id"]}
-            wait_for(
-                lambda: broker.held_by(group, theirs_id, topic) == other,
-                "the Java member to give up half of its queues",
-                90,
-            )
-            broker.send(topic, bodies(40), queues=range(4))
-            recorder.wait(20)
-        # The Java member has what it waited for and left: its queues are ours again.
-        wait_split([ours], topic, 4)
-        broker.send(topic, bodies(20, "after"), queues=range(4))
-        recorder.wait(40)
-    assert result["messages"] == 20
-    assert result["queues"] == {f"{topic}/{broker.broker_name}/{queue}": 10 for queue in other}
-    theirs = [body for index, body in enumerate(bodies(40)) if index % 4 not in mine]
-    assert result["digest"] == java.body_digest(theirs)
-    both = set(recorder.bodies) | set(theirs)
-    assert both == set(bodies(40)) | set(bodies(20, "after"))
-    assert len(recorder.seen) == 40
-    assert broker.committed(group, topic) == dict.fromkeys(range(4), 15)

@@ -15,7 +15,12 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Tool {
     private final Map<String, String> values = new LinkedHashMap<>();
 
+    /** On the main thread: an error that ends it ends the program, whose clients would go on. */
     Tool(String[] args) {
+        Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            System.exit(1);
+        });
         for (String arg : args) {
             int split = arg.indexOf('=');
             if (split < 0) {
