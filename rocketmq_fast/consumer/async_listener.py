@@ -237,6 +237,8 @@ class AsyncConsumeService(ConsumeConcurrentlyService):
     def resize(self, fewest: int, most: int) -> None:
         """Change how many calls may run at a time."""
         self._most = most
+        if self._line and not self._stopping:
+            self._on_loop(self._grow)  # what waits would else wait for the next pull
 
     def call_once(self, message: MessageExt, context: ConsumeContext) -> object:
         """Call the listener outside of the flow, and wait. Not on the loop's thread."""
