@@ -70,16 +70,15 @@ def _made(kind: str) -> Iterator[Any]:
         for kind in BROKERS
     ],
 )
-def quick(request: pytest.FixtureRequest, wire: Wire) -> Iterator[TestBroker]:
+def broker(request: pytest.FixtureRequest, wire: Wire) -> Iterator[TestBroker]:
     """Brokers of their own that check after a second; they are killed in a test."""
     with contextlib.contextmanager(_made)(request.param) as cluster:
         yield TestBroker(request.param, cluster, wire)
 
 
-@pytest.fixture
-def broker(quick: TestBroker, request: pytest.FixtureRequest) -> TestBroker:
-    quick.for_test(request.node.originalname)
-    return quick
+@pytest.fixture(autouse=True)
+def _named(broker: TestBroker, request: pytest.FixtureRequest) -> None:
+    broker.for_test(request.node.originalname)
 
 
 class Local:
