@@ -79,7 +79,8 @@ class Broker:
         except BaseException:
             self.server.close()
             raise
-        self._io = ThreadPoolExecutor(1, thread_name_prefix=f"rocketmq-embedded-{config.broker_name}-io")
+        name = f"rocketmq-embedded-{config.broker_name}-io"
+        self._io = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._flushing = False
         self._sync_failed = False
         self._waiting: list[tuple[Peer, RemotingCommand, RemotingCommand]] = []
