@@ -140,7 +140,10 @@ cdef class ConsumeWorker:
                     self._done_start = start
                     self._done_stop = start
                 messages = batch._messages_between(start, stop)
-                context = ConsumeContext(queue.message_queue)
+                # Without the arguments of a call: with one message a call, that is a tenth of it.
+                context = ConsumeContext.__new__(ConsumeContext)
+                context.message_queue = queue.message_queue
+                context.ack_index = INT_MAX
                 self.start = start
                 self.stop = stop
                 self.since = now
