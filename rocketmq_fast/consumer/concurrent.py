@@ -7,7 +7,6 @@ parallel as there are workers on it.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Protocol, cast
@@ -17,7 +16,7 @@ from rocketmq_fast._core.consume import Chunk, ConsumeContext
 from rocketmq_fast._core.message import count_reconsume
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.options import PushConsumerOptions
-from rocketmq_fast.consumer.pool import Worker, WorkerPool
+from rocketmq_fast.consumer.pool import PooledService, Worker
 from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.errors import RocketMQError
 from rocketmq_fast.model import ConsumeStatus, MessageModel
@@ -55,7 +54,7 @@ class _ChunkWork:
         return 0 if chunk.queue.dropped else -(-chunk.left // self._batch_size)
 
 
-class ConsumeConcurrentlyService:
+class ConsumeConcurrentlyService(PooledService[_ChunkWork]):
     """Chunks in, listener calls, results out. `submit` is called on the event loop, everything else
     from any thread.
     """
@@ -69,21 +68,10 @@ class ConsumeConcurrentlyService:
         send_back: SendBack,
         stats: ConsumerStats,
     ) -> None:
-        self._stats = stats
-        self._options = options
+        super().__init__(group, options, loop, stats, shared=True)
         self._listener = listener
-        self._loop = loop
         self._send_back = send_back
-        self._lock = threading.Lock()
-        self._batch_size = options.consume_message_batch_max_size
         self._broadcasting = options.message_model is MessageModel.BROADCASTING
-        self._pool: WorkerPool[_ChunkWork] = WorkerPool(
-            f"rocketmq-consume-{group}",
-            (options.consume_thread_min, options.consume_thread_max),
-            loop,
-            self._perform,
-            shared=True,
-        )
 
     def submit(self, queue: AssignedQueue, batch: MessageBatch, _dispatch: bool = True) -> None:
         """Queue a pulled batch and wake as many workers as it deserves."""
@@ -214,23 +202,9 @@ class ConsumeConcurrentlyService:
     # ----------------------------------------------------------------------------- lifecycle
 
     @property
-    def threads(self) -> int:
-        """Threads of the pool."""
-        return self._pool.threads
-
-    def resize(self, fewest: int, most: int) -> None:
-        """Change how many threads there may be."""
-        self._pool.resize(fewest, most)
-
-    @property
     def backlog(self) -> int:
         """Messages that wait for a worker."""
         return sum(work.chunk.left for work in self._pool.line())
-
-    @property
-    def call_seconds(self) -> float:
-        """Smoothed time of a listener call."""
-        return self._pool.call_seconds
 
     def stop(self, timeout: float) -> bool:
         """Claim nothing more and wait for the running calls. Returns whether all have ended.

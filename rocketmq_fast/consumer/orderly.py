@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -12,7 +11,7 @@ from rocketmq_fast._core import MessageBatch, MessageExt
 from rocketmq_fast._core.message import count_reconsume
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.options import PushConsumerOptions
-from rocketmq_fast.consumer.pool import Worker, WorkerPool
+from rocketmq_fast.consumer.pool import PooledService, Worker
 from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.errors import RocketMQError
 from rocketmq_fast.model import MessageQueue, OrderlyStatus
@@ -72,7 +71,7 @@ class _QueueWork:
         return max(1, -(-(messages.count - messages.taken_count) // self._batch_size))
 
 
-class ConsumeOrderlyService:
+class ConsumeOrderlyService(PooledService[_QueueWork]):
     """Queues in, listener calls in order, results out.
 
     At most one worker is on a queue: the process queue's consuming flag is set from the message
@@ -88,24 +87,13 @@ class ConsumeOrderlyService:
         dead_letter: DeadLetter,
         stats: ConsumerStats,
     ) -> None:
-        self._stats = stats
-        self._options = options
+        super().__init__(group, options, loop, stats, shared=False)
         self._listener = listener
-        self._loop = loop
         self._dead_letter = dead_letter
-        self._lock = threading.Lock()
-        self._batch_size = options.consume_message_batch_max_size
         self._busy: dict[MessageQueue, AssignedQueue] = {}
         self._released: dict[AssignedQueue, Callable[[AssignedQueue], None]] = {}
         limit = options.max_reconsume_times
         self._reconsume_limit = _NO_LIMIT if limit == -1 else limit
-        self._pool: WorkerPool[_QueueWork] = WorkerPool(
-            f"rocketmq-consume-{group}",
-            (options.consume_thread_min, options.consume_thread_max),
-            loop,
-            self._perform,
-            shared=False,
-        )
 
     # ------------------------------------------------------------------------------- intake
 
@@ -283,23 +271,9 @@ class ConsumeOrderlyService:
     # ----------------------------------------------------------------------------- lifecycle
 
     @property
-    def threads(self) -> int:
-        """Threads of the pool."""
-        return self._pool.threads
-
-    def resize(self, fewest: int, most: int) -> None:
-        """Change how many threads there may be."""
-        self._pool.resize(fewest, most)
-
-    @property
     def backlog(self) -> int:
         """Queues that wait for a worker."""
         return len(self._pool.line())
-
-    @property
-    def call_seconds(self) -> float:
-        """Smoothed time of a listener call."""
-        return self._pool.call_seconds
 
     def stop(self, timeout: float) -> bool:
         """Begin no call and wait for the running ones. Returns whether all have ended."""

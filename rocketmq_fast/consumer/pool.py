@@ -14,11 +14,14 @@ import logging
 import math
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from rocketmq_fast._core.consume import ConsumeWorker
+from rocketmq_fast.consumer.options import PushConsumerOptions
+from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.remoting.loop import EventLoop
 
 logger = logging.getLogger(__name__)
@@ -279,3 +282,47 @@ class WorkerPool(Generic[W]):
                     return False
                 self._one_ended.wait(rest)
         return True
+
+
+class PooledService(ABC, Generic[W]):
+    """What is the same for all services that call a listener on the threads of a pool."""
+
+    def __init__(
+        self,
+        group: str,
+        options: PushConsumerOptions,
+        loop: EventLoop,
+        stats: ConsumerStats,
+        *,
+        shared: bool,
+    ) -> None:
+        self._stats = stats
+        self._options = options
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._batch_size = options.consume_message_batch_max_size
+        self._pool: WorkerPool[W] = WorkerPool(
+            f"rocketmq-consume-{group}",
+            (options.consume_thread_min, options.consume_thread_max),
+            loop,
+            self._perform,
+            shared=shared,
+        )
+
+    @abstractmethod
+    def _perform(self, work: W, worker: Worker) -> None:
+        """Do work. A worker's thread."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of the pool."""
+        return self._pool.threads
+
+    @property
+    def call_seconds(self) -> float:
+        """Smoothed time of a listener call."""
+        return self._pool.call_seconds
+
+    def resize(self, fewest: int, most: int) -> None:
+        """Change how many threads there may be."""
+        self._pool.resize(fewest, most)
