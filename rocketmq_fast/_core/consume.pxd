@@ -19,6 +19,7 @@ cdef class Chunk:
     cdef readonly MessageBatch batch
     cdef readonly size_t next
     cdef readonly size_t end
+    cdef readonly size_t batch_size
 
 
 cdef class ConsumeWorker:

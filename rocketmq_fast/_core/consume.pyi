@@ -23,7 +23,7 @@ class QueueState:
 
 class Chunk:
     def __init__(
-        self, queue: QueueState, batch: MessageBatch, start: int, end: int
+        self, queue: QueueState, batch: MessageBatch, start: int, end: int, batch_size: int
     ) -> None: ...
     @property
     def queue(self) -> QueueState: ...
@@ -34,7 +34,11 @@ class Chunk:
     @property
     def end(self) -> int: ...
     @property
+    def batch_size(self) -> int: ...
+    @property
     def left(self) -> int: ...
+    @property
+    def calls_left(self) -> int: ...
     def give_up(self) -> int: ...
 
 FailureCallback: TypeAlias = Callable[
@@ -61,7 +65,6 @@ class ConsumeWorker:
         self,
         chunk: Chunk,
         listener: Callable[[list[MessageExt], ConsumeContext], object],
-        batch_size: int,
         on_failure: FailureCallback,
         stopping: Callable[[], bool],
     ) -> int: ...

@@ -50,22 +50,31 @@ cdef class QueueState:
 
 
 cdef class Chunk:
-    """Messages of one pull that wait for the listener. Workers claim them from the front.
+    """Messages of one pull that wait for the listener. Workers claim them from the front,
+    `batch_size` for a call.
 
     Claims are made under the lock of the service or, with a GIL, within one C call.
     """
 
     def __init__(self, QueueState queue not None, MessageBatch batch not None, size_t start,
-                 size_t end):
+                 size_t end, size_t batch_size):
         self.queue = queue
         self.batch = batch
         self.next = start
         self.end = end
+        self.batch_size = batch_size if batch_size > 0 else 1
 
     @property
     def left(self):
         """Messages that nobody claimed yet."""
         return self.end - self.next
+
+    @property
+    def calls_left(self):
+        """Listener calls that nobody claimed yet; none for a queue that was lost."""
+        if self.queue.dropped:
+            return 0
+        return (self.end - self.next + self.batch_size - 1) // self.batch_size
 
     def give_up(self):
         """Let nobody claim what is left. Returns how many messages that is."""
@@ -104,7 +113,7 @@ cdef class ConsumeWorker:
         self.calls += calls
         self.seconds += seconds
 
-    def consume(self, Chunk chunk not None, listener, size_t batch_size, on_failure, stopping):
+    def consume(self, Chunk chunk not None, listener, on_failure, stopping):
         """Claim batches of the chunk and call the listener until none is left.
 
         Ends early when the queue is dropped or stopping() is true. A result that is not plain success
@@ -122,15 +131,13 @@ cdef class ConsumeWorker:
         cdef double flushed = now
         cdef object status
         cdef object error
-        if batch_size == 0:
-            batch_size = 1
         self.chunk = chunk
         self._done_start = 0
         self._done_stop = 0
         try:
             while chunk.next < chunk.end and not queue.dropped:
                 start = chunk.next
-                stop = start + batch_size
+                stop = start + chunk.batch_size
                 if stop > chunk.end:
                     stop = chunk.end
                 chunk.next = stop

@@ -38,23 +38,7 @@ class SendBack(Protocol):
         """Blocks until the broker has it."""
 
 
-class _ChunkWork:
-    """A chunk in the pool's line."""
-
-    __slots__ = ("_batch_size", "chunk")
-
-    def __init__(self, chunk: Chunk, batch_size: int) -> None:
-        self.chunk = chunk
-        self._batch_size = batch_size
-
-    @property
-    def calls_left(self) -> int:
-        """Listener calls that nobody claimed yet; none for a queue that was lost."""
-        chunk = self.chunk
-        return 0 if chunk.queue.dropped else -(-chunk.left // self._batch_size)
-
-
-class ConsumeConcurrentlyService(PooledService[_ChunkWork]):
+class ConsumeConcurrentlyService(PooledService[Chunk]):
     """Chunks in, listener calls, results out. `submit` is called on the event loop, everything else
     from any thread.
     """
@@ -75,21 +59,19 @@ class ConsumeConcurrentlyService(PooledService[_ChunkWork]):
 
     def submit(self, queue: AssignedQueue, batch: MessageBatch, _dispatch: bool = True) -> None:
         """Queue a pulled batch and wake as many workers as it deserves."""
-        self._submit(Chunk(queue, batch, 0, len(batch)))
+        self._submit(Chunk(queue, batch, 0, len(batch), self._batch_size))
 
     def _submit(self, chunk: Chunk) -> None:
-        self._pool.submit(_ChunkWork(chunk, self._batch_size))
+        self._pool.submit(chunk)
 
     def _is_stopping(self) -> bool:
         return self._pool.stopping
 
-    def _perform(self, work: _ChunkWork, worker: Worker) -> None:
+    def _perform(self, chunk: Chunk, worker: Worker) -> None:
         run = worker.run
         calls, seconds = run.calls, run.seconds
-        claimed = run.consume(
-            work.chunk, self._listener, self._batch_size, self._on_failure, self._is_stopping
-        )
-        counters = self._stats.topic(work.chunk.queue.message_queue.topic)
+        claimed = run.consume(chunk, self._listener, self._on_failure, self._is_stopping)
+        counters = self._stats.topic(chunk.queue.message_queue.topic)
         with self._lock:
             counters.calls += run.calls - calls
             counters.call_seconds += run.seconds - seconds
@@ -149,7 +131,7 @@ class ConsumeConcurrentlyService(PooledService[_ChunkWork]):
             queue.on_removed(queue.process_queue.remove(done))
         for index in unsent:
             count_reconsume(messages[index - start])
-            retry = Chunk(queue, chunk.batch, index, index + 1)
+            retry = Chunk(queue, chunk.batch, index, index + 1, 1)
             self._loop.call_later(_LOCAL_RETRY_SECONDS, self._submit, retry)
 
     def flush(self) -> None:
@@ -204,7 +186,7 @@ class ConsumeConcurrentlyService(PooledService[_ChunkWork]):
     @property
     def backlog(self) -> int:
         """Messages that wait for a worker."""
-        return sum(work.chunk.left for work in self._pool.line())
+        return sum(chunk.left for chunk in self._pool.line())
 
     def stop(self, timeout: float) -> bool:
         """Claim nothing more and wait for the running calls. Returns whether all have ended.
@@ -212,4 +194,4 @@ class ConsumeConcurrentlyService(PooledService[_ChunkWork]):
         Claims go in offset order, so what was not claimed lies behind everything that was: once the
         running calls are acknowledged, the commit leaves nothing to be delivered twice.
         """
-        return self._pool.stop(timeout, lambda work: work.chunk.give_up())
+        return self._pool.stop(timeout, Chunk.give_up)

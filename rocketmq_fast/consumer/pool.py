@@ -16,7 +16,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from rocketmq_fast._core.consume import ConsumeWorker
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 # The backlog that is due at once should be worked off in about this time.
 _TARGET_SECONDS = 0.002
+# So much of the line tells how many workers it deserves; with many queues it can be thousands long.
+_LOOKED_AT = 64
 # Without a finished call for this long, workers are added.
 _WATCH_SECONDS = 0.01
 _IDLE_SECONDS = 60.0
@@ -113,7 +116,8 @@ class WorkerPool(Generic[W]):
             if self._stopping:
                 return
             self._line.append(work)
-            woken = self._call_up(self._wanted() - self._active())
+            missing = self._wanted() - self._active()
+            woken = self._call_up(missing) if missing > 0 else ()
             watch = not self._watching
             self._watching = True
         self._wake(woken)
@@ -125,7 +129,10 @@ class WorkerPool(Generic[W]):
 
     def _wanted(self) -> int:
         """Workers that the line deserves. Lock held."""
-        return workers_for(sum(work.calls_left for work in self._line), self.call_seconds)
+        calls = 0
+        for work in islice(self._line, _LOOKED_AT):
+            calls += work.calls_left
+        return workers_for(calls, self.call_seconds)
 
     def _call_up(self, count: int) -> list[Worker]:
         """Choose `count` more workers, new ones if none is idle. Lock held; `_wake` them after."""
@@ -139,7 +146,7 @@ class WorkerPool(Generic[W]):
                 break
         return chosen
 
-    def _wake(self, workers: list[Worker]) -> None:
+    def _wake(self, workers: Iterable[Worker]) -> None:
         """Set chosen workers to work. Without the lock: the first thing they do is to take it."""
         for worker in workers:
             if worker.thread is None or worker.thread.ident is not None:
