@@ -109,7 +109,11 @@ def package_files() -> list[str]:
     """Return what of the tree belongs into a wheel."""
     return [
         path.relative_to(ROOT).as_posix()
-        for package in (ROOT / "rocketmq_fast", ROOT / "pyspark_rocketmq")
+        for package in (
+            ROOT / "rocketmq_fast",
+            ROOT / "pyspark_rocketmq",
+            ROOT / "pytest_rocketmq_fast",
+        )
         for path in sorted(package.rglob("*"))
         if path.suffix in (".py", ".pyi") or path.name == "py.typed"
     ]

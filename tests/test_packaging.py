@@ -105,7 +105,7 @@ def test_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path, str])
         assert "rocketmq-fast = rocketmq_fast.cli:main" in archive.read(entry).decode()
     tops = {name.split("/")[0] for name in names}
     info = f"rocketmq_fast-{_version.__version__}.dist-info"
-    assert tops == {"rocketmq_fast", "pyspark_rocketmq", info}
+    assert tops == {"rocketmq_fast", "pyspark_rocketmq", "pytest_rocketmq_fast", info}
     # That each file of the tree is in it was checked by the build itself, at its start.
     layers = "_core protocol remoting client consumer producer embedded spark cli".split()
     for layer in layers:
