@@ -294,7 +294,7 @@ class Puller:
             raise HeaderError(
                 f"answer to a pull of {queue.message_queue}: no offset is {next_offset}"
             )
-        if code == ResponseCode.PULL_OFFSET_MOVED and is_slave:
+        if is_slave and _is_missing(queue, code, next_offset):
             self._wait_for_master(queue)
             return
         queue.waiting_for_master = False
@@ -355,6 +355,18 @@ class Puller:
         batch.max_offset = queue.max_offset
         batch.restore_topic = queue.message_queue.topic == self._retry_topic
         return batch
+
+
+def _is_missing(queue: AssignedQueue, code: int, next_offset: int) -> bool:
+    """Whether a slave's answer means that it does not have the offset that was asked for.
+
+    Slaves say "retry at once" then, with no other offset: that would be a pull after the other for
+    as long as the master is away.
+    """
+    if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+        offset = queue.next_offset
+        return next_offset <= offset or not queue.min_offset <= offset < queue.max_offset
+    return code == ResponseCode.PULL_OFFSET_MOVED
 
 
 _PULL_CODES = frozenset(

@@ -175,8 +175,24 @@ def test_member_that_starts_while_the_master_is_away(
 
 
 @pytest.mark.parametrize("bounds", [(0, 5), (0, 0), (100, 200)], ids=["lags", "empty", "younger"])
+@pytest.mark.parametrize(
+    ("code", "corrects"),
+    [
+        # A slave corrects offsets only with offsetCheckInSlave=true, and 5.x says "at once" then.
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, False),
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, True),
+        (ResponseCode.PULL_OFFSET_MOVED, True),
+    ],
+    ids=["at once", "at once, elsewhere", "moved"],
+)
 def test_slave_that_has_less_moves_nobody(
-    broker: TestBroker, proxied: ProxiedCluster, bounds: tuple[int, int]
+    broker: TestBroker,
+    proxied: ProxiedCluster,
+    caplog: pytest.LogCaptureFixture,
+    bounds: tuple[int, int],
+    code: ResponseCode,
+    *,
+    corrects: bool,
 ) -> None:
     """The broker plays its own slave: the route names it by id 1, and it lacks our offset."""
     topic, group = broker.topic(1), broker.group()
@@ -198,18 +214,15 @@ def test_slave_that_has_less_moves_nobody(
         if not lacking.is_set() or frame.code != RequestCode.PULL_MESSAGE:
             return None
         low, high = bounds
+        there = high if low == 0 else low
         fields = {
-            "nextBeginOffset": str(high if low == 0 else low),
+            "nextBeginOffset": str(there if corrects else 10),
             "minOffset": str(low),
             "maxOffset": str(high),
             "suggestWhichBrokerId": "0",
         }
         refused.append(int(fields["nextBeginOffset"]))
-        return encode_frame(
-            RemotingCommand(
-                ResponseCode.PULL_OFFSET_MOVED, fields, opaque=frame.command.opaque, flag=1
-            )
-        )
+        return encode_frame(RemotingCommand(code, fields, opaque=frame.command.opaque, flag=1))
 
     def at_once(frame: Frame) -> bytes | None:
         if not lacking.is_set() or frame.code != RequestCode.PULL_MESSAGE:
@@ -233,6 +246,7 @@ def test_slave_that_has_less_moves_nobody(
         lacking.set()
         proxied.broker.cut()
         wait_for(lambda: len(refused) >= 2, "pulls that the slave cannot answer")
+        assert "waiting for the master" in caplog.text  # or it would be asked without a pause
         stats = consumer.stats()["queues"][f"{topic}@{broker.broker_name}:0"]
         assert stats["next_offset"] == 10
         lacking.clear()
