@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rocketmq_fast import ConfigError, MessageQueue, PullConsumer
+from rocketmq_fast import ConfigError, ConsumeStatus, MessageExt, MessageQueue, PullConsumer
+from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.errors import ConnectError
 from rocketmq_fast.metrics import (
     FIGURES,
@@ -23,7 +25,7 @@ from rocketmq_fast.metrics import (
     samples,
 )
 from tests.brokers import TestBroker
-from tests.consuming import LATER, SUCCESS, Recorder, bodies, make
+from tests.consuming import LATER, SUCCESS, Recorder, bodies, consuming, make, releasing
 from tests.waiting import wait_for
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -102,6 +104,39 @@ def test_push_consumer_by_both(embedded_broker: TestBroker) -> None:
     finally:
         consumer.shutdown()
     assert scraped(registry) == {up: 0.0}
+
+
+def test_a_failure_takes_nothing_off_a_counter(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
+    topic, go = broker.topic(1), threading.Event()
+
+    def listener(messages: list[MessageExt], _: ConsumeContext) -> ConsumeStatus:
+        if messages[0].body == b"m0":
+            return LATER
+        assert go.wait(30.0)
+        return SUCCESS
+
+    broker.send(topic, bodies(5))
+    with (
+        consuming(
+            broker.namesrv_addr,
+            broker.group(),
+            topic,
+            listener,
+            consume_thread_min=1,
+            consume_thread_max=1,
+        ) as consumer,
+        releasing(go),
+    ):
+
+        def totals() -> dict[str, float]:
+            found: dict[str, float] = consumer.stats()["totals"].get(topic, {})
+            return found
+
+        wait_for(lambda: totals().get("failed") == 1, totals)
+        assert totals()["consumed"] == 0
+        go.set()
+        wait_for(lambda: totals()["consumed"] == 4, totals)
 
 
 def test_pull_consumer(embedded_broker: TestBroker) -> None:

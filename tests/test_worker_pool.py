@@ -271,6 +271,41 @@ def test_threads_of_a_running_consumer(embedded_broker: TestBroker, kind: str) -
         allowed.set()
 
 
+def test_awaited_calls_above_a_lowered_maximum_end(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
+    topic = broker.topic(1)
+    begun, go = threading.Semaphore(0), threading.Semaphore(0)
+    over = threading.Event()
+
+    async def listener(_: list[MessageExt], __: ConsumeContext) -> ConsumeStatus:
+        begun.release()
+        while not over.is_set() and not go.acquire(blocking=False):
+            await asyncio.sleep(0.01)
+        return SUCCESS
+
+    broker.send(topic, bodies(20))
+    with (
+        consuming(
+            broker.namesrv_addr,
+            broker.group(),
+            topic,
+            listener,
+            consume_thread_min=1,
+            consume_thread_max=4,
+        ) as consumer,
+        releasing(over),
+    ):
+        for _ in range(4):
+            assert begun.acquire(timeout=20.0)
+        consumer.update_consume_threads(consume_thread_max=1)
+        go.release(4)
+        wait_for(lambda: consumer.stats()["threads"] == 1, "one call at a time")
+        for _ in range(3):
+            assert begun.acquire(timeout=20.0)
+            assert consumer.stats()["threads"] == 1
+            go.release()
+
+
 def test_threads_before_start() -> None:
     consumer = PushConsumer("g", namesrv_addr="a:1")
     consumer.update_consume_threads(consume_thread_min=5, consume_thread_max=6)

@@ -184,9 +184,17 @@ class AsyncConsumeService(ConsumeConcurrentlyService):
             return _Call(work.chunk, start, work.next)
         return None
 
+    def _retires(self) -> bool:
+        """Whether this worker is one too many since the maximum was lowered; it counts no more."""
+        task = asyncio.current_task()
+        if task is None or len(self._tasks) <= self._most:
+            return False
+        self._tasks.discard(task)
+        return True
+
     async def _work(self) -> None:
         turn = time.monotonic()
-        while (call := self._claim()) is not None:
+        while not self._retires() and (call := self._claim()) is not None:
             now = await self._consume(call)
             if now - turn > _TURN_SECONDS:
                 await asyncio.sleep(0)
@@ -216,13 +224,15 @@ class AsyncConsumeService(ConsumeConcurrentlyService):
         self._mean = took if self._mean == 0.0 else self._mean + _SMOOTHING * (took - self._mean)
         count = stop - start
         counters = self._stats.topic(queue.message_queue.topic)
+        succeeded = status is ConsumeStatus.CONSUME_SUCCESS and context.ack_index >= count - 1
         with self._lock:
             counters.calls += 1
             counters.call_seconds += took
-            counters.succeeded += count  # failures are taken off when they are settled
+            if succeeded:
+                counters.succeeded += count  # others are counted as they are settled
         if queue.dropped:
             return now  # the result is void: another member has the queue now
-        if status is ConsumeStatus.CONSUME_SUCCESS and context.ack_index >= count - 1:
+        if succeeded:
             queue.on_removed(queue.process_queue.remove_batch(chunk.batch, start, stop))
         else:
             await self._aio.run_in_executor(

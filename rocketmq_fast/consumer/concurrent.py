@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from rocketmq_fast._core import MessageBatch, MessageExt
 from rocketmq_fast._core.consume import Chunk, ConsumeContext
@@ -70,12 +70,19 @@ class ConsumeConcurrentlyService(PooledService[Chunk]):
     def _perform(self, chunk: Chunk, worker: Worker) -> None:
         run = worker.run
         calls, seconds = run.calls, run.seconds
-        claimed = run.consume(chunk, self._listener, self._on_failure, self._is_stopping)
+        settled = 0
+
+        def on_failure(chunk: Chunk, start: int, stop: int, *result: Any) -> None:
+            nonlocal settled
+            settled += stop - start
+            self._on_failure(chunk, start, stop, *result)
+
+        claimed = run.consume(chunk, self._listener, on_failure, self._is_stopping)
         counters = self._stats.topic(chunk.queue.message_queue.topic)
         with self._lock:
             counters.calls += run.calls - calls
             counters.call_seconds += run.seconds - seconds
-            counters.succeeded += claimed  # failures were taken off beforehand
+            counters.succeeded += claimed - settled  # those were counted one by one
 
     # ------------------------------------------------------------------------------ results
 
@@ -107,7 +114,7 @@ class ConsumeConcurrentlyService(PooledService[Chunk]):
         counters = self._stats.topic(queue.message_queue.topic)
         with self._lock:
             counters.failed += stop - settled
-            counters.succeeded -= stop - settled
+            counters.succeeded += settled - start
         unsent: list[int] = []
         if self._broadcasting and settled < stop:
             logger.warning("broadcasting has no retry; given up: %s", where)
