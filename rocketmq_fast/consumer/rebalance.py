@@ -202,7 +202,8 @@ class Assignment:
             self._failures = 0
         unwanted = [q for q in self.queues() if q.message_queue.topic not in wanted]
         # At once: a store that writes a file would otherwise write it for each of them.
-        self._store.persist_now([assigned.message_queue for assigned in unwanted])
+        storable = [assigned.message_queue for assigned in unwanted if self._may_store(assigned)]
+        self._store.persist_now(storable)
         for assigned in unwanted:
             self._give_up(assigned)
             changed = True

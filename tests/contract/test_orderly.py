@@ -524,6 +524,28 @@ def test_lock_that_is_not_confirmed_runs_out(
     assert not disorder(log.calls, {0: 10})
 
 
+def test_topic_that_is_given_up_without_the_lock_leaves_the_progress_alone(
+    embedded_broker: TestBroker,
+) -> None:
+    broker = embedded_broker
+    topic, group = broker.topic(1), broker.group()
+    broker.send(topic, bodies(5))
+    log = OrderLog()
+    with consuming(
+        broker.namesrv_addr, group, topic, log.listener(), orderly=True,
+        persist_consumer_offset_interval=60_000,
+    ) as consumer:  # fmt: skip
+        running = consumer._running
+        assert running is not None
+        (queue,) = [q for q in running.assignment.queues() if q.message_queue.topic == topic]
+        wait_for(lambda: running.store.in_memory(queue.message_queue) == 5, "the progress")
+        queue.distrust_lock()
+        broker.commit(group, topic, 0, 7)  # as another member, which got the lock
+        consumer.unsubscribe(topic)
+        wait_for(lambda: not owned(consumer, topic), "the end of the topic")
+        assert broker.committed(group, topic) == {0: 7}
+
+
 def test_broker_restart_keeps_the_order(broker: TestBroker) -> None:
     topic, group = broker.topic(2), broker.group()
     broker.send(topic, bodies(100), queues=(0, 1))
