@@ -19,6 +19,7 @@ from rocketmq_fast.errors import (
     RequestTimeout,
 )
 from rocketmq_fast.remoting.client import Channel, RemotingClient, parse_address
+from rocketmq_fast.remoting.connection import Connection
 from rocketmq_fast.remoting.loop import EventLoop
 from rocketmq_fast.remoting.server import Peer, RemotingServer
 from tests.waiting import wait_for
@@ -341,6 +342,36 @@ def test_close_fails_what_waits_for_a_connection(
     assert isinstance(errors[0], ConnectionClosed)
     assert "shut down" in str(errors[0])
     slow_connect.set()
+
+
+def test_connection_that_is_made_during_the_end_is_closed(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, ended = threading.Event(), threading.Event()
+
+    class Late(Connection):
+        def start(self) -> None:
+            made.set()
+            assert ended.wait(30.0)
+            super().start()
+
+    monkeypatch.setattr("rocketmq_fast.remoting.client.Connection", Late)
+    client.invoke_oneway(server.address, RemotingCommand(1))
+    assert made.wait(10.0)
+    client.close()
+    ended.set()
+    wait_for(lambda: server.left == 1, "the end of the connection")
+
+
+def test_calls_after_the_end_are_refused_at_once(server: Server, client: RemotingClient) -> None:
+    ask(client, server.address, "before")
+    client.close()
+    wait_for(lambda: server.left == 1, "the end of the connection")
+    with pytest.raises(ClientStateError):
+        client.invoke(server.address, RemotingCommand(1), 5.0)
+    with pytest.raises(ClientStateError):
+        client.invoke_oneway(server.address, RemotingCommand(1))
+    assert len(server.seen) == 1
 
 
 def test_call_that_timed_out_before_the_connection_is_not_sent(

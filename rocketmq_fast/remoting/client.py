@@ -302,12 +302,13 @@ class Channel:
 
     def close(self) -> None:
         """End the connection; fail what is in flight or waits for a connection. Any thread."""
+        self._loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        """On the loop's thread, so that no connection is being taken over meanwhile."""
         connection = self._connection
         if connection is not None:
             connection.close("the client was shut down")
-        self._loop.call_soon(self._fail_all)
-
-    def _fail_all(self) -> None:
         error = ConnectionClosed("the client was shut down", self.address)
         with self._lock:
             self._unsent.clear()
@@ -355,9 +356,9 @@ class RemotingClient:
         return encode_frame(command)
 
     def channel(self, address: str) -> Channel:
-        """The channel to an address; made on first use, kept until `close`."""
+        """The channel to an address; made on first use. Raises ClientStateError after `close`."""
         channel = self._channels.get(address)
-        if channel is None:
+        if channel is None or self.closed:
             with self._lock:
                 if self.closed:
                     raise ClientStateError("the client was shut down")
