@@ -237,6 +237,30 @@ def test_changed_list_takes_over_and_connections_stay(
         second.close()
 
 
+def test_list_given_by_hand_stays_when_a_question_is_under_way(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.body = b"127.0.0.1:1"
+    options = ClientOptions(instance_name="asked")
+    instance = acquire_instance(options.client_id("asked"), options)
+    try:
+        server = AddressServer(page.domain, "nsaddr", None, lambda: 1e9)
+        server._due = 0.0
+        instance._address_server = server
+        fetch = server.fetch
+
+        def late() -> tuple[str, ...]:
+            found = fetch()
+            instance.update_name_servers(["127.0.0.1:2"])
+            return found
+
+        monkeypatch.setattr(server, "fetch", late)
+        instance._ask_address_server()
+        assert instance.name_servers.addresses == ("127.0.0.1:2",)
+    finally:
+        release_instance(instance)
+
+
 def test_chosen_server_is_kept_when_it_is_still_listed(embedded_broker: TestBroker) -> None:
     alive = embedded_broker.namesrv_addr
     options = ClientOptions(namesrv_addr=alive, instance_name=embedded_broker.name("i"))

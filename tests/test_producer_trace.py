@@ -123,6 +123,21 @@ def test_a_silent_broker_holds_up_neither_sends_nor_the_end(cluster: ScriptedClu
     producer.shutdown()  # gives up after some seconds
 
 
+def test_the_route_of_the_trace_topic_is_kept_fresh() -> None:
+    with ScriptedCluster(("a", "b")) as cluster:
+        cluster.topics["trace"] = ("a", "b")
+        options = {"enable_msg_trace": True, "customized_trace_topic": "trace"}
+        with Producer("PG", namesrv_addr=cluster.namesrv_addr, **options) as producer:
+            instance = producer._started().instance
+            producer.send(Message("T", b"x"))
+            wait_for(lambda: instance.route("trace") is not None, "the route")
+            cluster.topics["trace"] = ("a",)
+            instance.refresh_routes()
+            route = instance.route("trace")
+            assert route is not None
+            assert [data.broker_name for data in route.broker_datas] == ["a"]
+
+
 def test_the_trace_of_the_trace_topic_is_not_traced(cluster: ScriptedCluster) -> None:
     producer = started(cluster, enable_msg_trace=True, customized_trace_topic="trace")
     producer.send(Message("trace", b"by hand"))

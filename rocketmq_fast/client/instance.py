@@ -125,6 +125,7 @@ class ClientInstance:
         self._producers: dict[str, ProducerMember] = {}
         self.pushed = PushedToProducers(self._producers)
         self._routes: dict[str, TopicRouteData] = {}
+        self._kept_topics: set[str] = set()
         self._broker_table: dict[str, BrokerData] = {}
         self._broker_versions: dict[str, int] = {}
         self._heartbeat_lock = threading.Lock()
@@ -164,8 +165,11 @@ class ClientInstance:
 
     def _ask_address_server(self) -> None:
         server = self._address_server
-        if server is not None and server.due:
-            self._use_name_servers(server.refresh() or ())
+        if server is None or not server.due:
+            return
+        addresses = server.refresh()
+        if addresses is not None and self._address_server is server:  # else they were given since
+            self._use_name_servers(addresses)
 
     def update_name_servers(self, addresses: Sequence[str]) -> None:
         """Ask these from now on, and no address server any more. The connections stay."""
@@ -298,10 +302,16 @@ class ClientInstance:
         if known is not None and known.subscribe_queues(topic) != route.subscribe_queues(topic):
             self.rebalance_soon()
 
+    def keep_route(self, topic: str) -> None:
+        """Have the route of a topic refreshed that no member names."""
+        with self._lock:
+            self._kept_topics.add(topic)
+
     def refresh_routes(self) -> None:
         """Fetch the routes of every topic that a member uses."""
         with self._lock:
-            topics = {t for c in self._consumers.values() for t in c.subscribed_topics()}
+            topics = set(self._kept_topics)
+            topics |= {t for c in self._consumers.values() for t in c.subscribed_topics()}
             topics |= {t for p in self._producers.values() for t in p.publish_topics()}
         for topic in sorted(topics):
             if self._stopping:

@@ -191,6 +191,7 @@ class TraceDispatcher:
         route = self._instance.route(self.topic) or self._instance.update_route(
             self.topic, default_queues=DEFAULT_TOPIC_QUEUE_NUMS
         )
+        self._instance.keep_route(self.topic)
         queues = route.publish_queues(self.topic)
         if not queues:
             raise TopicRouteNotFound(self.topic, f"topic {self.topic!r} has no writable queue")
