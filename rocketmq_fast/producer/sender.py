@@ -185,10 +185,19 @@ class Sender:
         queues = self.find(out.topic, queue)
         target = queue or self.turn.choose(queues)
         address = self.routes.address(target)
-        context = None
-        if self.hooks is not None:
-            context = self.hooks.begin(out, self.names.unwrap_queue(target), address, "ONEWAY")
-        command = self.command(out, target)
+        if self.hooks is None:
+            self._oneway(address, self.command(out, target))
+            return
+        context = self.hooks.begin(out, self.names.unwrap_queue(target), address, "ONEWAY")
+        try:
+            self._oneway(address, self.command(out, target))
+        except Exception as error:
+            self.hooks.end(context, None, error)
+            raise
+        self.hooks.end(context, None, None)
+
+    def _oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send, after the broker has read what was sent before."""
         channel = self.instance.remoting.channel(address)
         if channel.unsent_bytes > _ONEWAY_UNSENT_BYTES and not self.instance.loop.in_loop:
             deadline = time.monotonic() + self.options.send_timeout
@@ -199,8 +208,6 @@ class Sender:
                     )
                 time.sleep(_ONEWAY_POLL_SECONDS)
         self.instance.remoting.invoke_oneway(address, command)
-        if self.hooks is not None and context is not None:
-            self.hooks.end(context, None, None)
 
     # ------------------------------------------------------------------------------------ async
 

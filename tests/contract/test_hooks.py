@@ -28,7 +28,7 @@ from rocketmq_fast import (
     SendMessageHook,
     TransactionProducer,
 )
-from rocketmq_fast.errors import MessageIllegal
+from rocketmq_fast.errors import MessageEncodeError, MessageIllegal
 from tests.apache.java import run_java
 from tests.apache.mqadmin import AdminError, mqadmin
 from tests.brokers import TestBroker
@@ -190,6 +190,24 @@ def test_send_hooks_see_every_way_of_sending(broker: TestBroker) -> None:
         assert context.broker_addr == broker.broker_addr
         assert context.exception is None
     assert len(failing.after) == 4
+
+
+def test_send_hooks_see_a_one_way_send_that_did_not_leave(broker: TestBroker) -> None:
+    class Refuse(RpcHook):
+        def before_request(self, _: str, request: RemotingCommand) -> None:
+            if request.code == SEND:
+                raise PermissionError("not this one")
+
+    topic, hook = broker.topic(1), Sends()
+    options: dict[str, Any] = {"send_message_hooks": hook, "rpc_hooks": Refuse()}
+    with Producer(broker.group(), namesrv_addr=broker.namesrv_addr, **options) as producer:
+        with pytest.raises(HookError):
+            producer.send_oneway(Message(topic, b"x"))
+        with pytest.raises(Exception, match="lone surrogate"):
+            producer.send_oneway(Message(topic, b"x", properties={"p": "\ud800"}))
+    assert [context.communication_mode for context in hook.after] == ["ONEWAY"] * 2
+    assert isinstance(hook.after[0].exception, HookError)
+    assert isinstance(hook.after[1].exception, MessageEncodeError)
 
 
 def test_send_hooks_see_failures(broker: TestBroker) -> None:
