@@ -19,9 +19,12 @@ from unittest import mock
 
 import pytest
 
-from rocketmq_fast import __version__
+from rocketmq_fast import MessageQueue, __version__, decode_messages
 from rocketmq_fast.cli import main
+from rocketmq_fast.cli.messages import details
+from rocketmq_fast.cli.render import shown
 from rocketmq_fast.embedded import Cluster
+from tests.reference.messages_factory import build_message
 from tests.require import require
 
 COMMAND = [sys.executable, "-m", "rocketmq_fast"]
@@ -463,3 +466,12 @@ def test_topics_groups_and_lag(cluster: Cluster) -> None:
         assert done.returncode == 0, done.stderr
         assert part in done.stdout
     assert "--queues" in error(run("topics", "--queues", "3", cluster=cluster), 2)
+
+
+def test_a_message_does_not_steer_the_terminal() -> None:
+    properties = dict.fromkeys(("TAGS", "KEYS", "UNIQ_KEY", "na\x1bme"), "a\x1b[2J\nb")
+    (message,) = decode_messages(build_message(properties=properties, body=b"\x1b[2J"))
+    line = shown(MessageQueue("T", "b", 0), message, as_json=False)
+    assert line.isprintable()
+    assert "a\\x1b[2J\\nb" in line
+    assert all(part.isprintable() for part in details(message).split("\n"))

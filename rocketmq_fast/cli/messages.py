@@ -63,7 +63,9 @@ def _queue(message: MessageExt) -> MessageQueue:
     return MessageQueue(message.topic, message.broker_name or "?", message.queue_id)
 
 
-def _details(message: MessageExt) -> str:
+def details(message: MessageExt) -> str:
+    """A message in several lines, one for each thing that is known of it."""
+
     def moment(milliseconds: int) -> str:
         return datetime.fromtimestamp(milliseconds / 1000).isoformat(" ", "milliseconds")
 
@@ -75,9 +77,10 @@ def _details(message: MessageExt) -> str:
         ("born", f"{moment(message.born_timestamp)} at {message.born_host[0]}"),
         ("stored", f"{moment(message.store_timestamp)} at {message.store_host[0]}"),
         ("reconsumed", f"{message.reconsume_times} times"),
-        *((f"property {name}", printable(value)) for name, value in message.properties.items()),
-        ("body", printable(message.body.decode("utf-8", "backslashreplace"))),
+        *((f"property {name}", value) for name, value in message.properties.items()),
+        ("body", message.body.decode("utf-8", "backslashreplace")),
     ]
+    rows = [(printable(name), printable(value)) for name, value in rows]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
 
@@ -107,7 +110,7 @@ def view(options: argparse.Namespace, output: Output) -> int:
         }
         for message in found
     ]
-    output.result({"messages": rows}, "\n\n".join(map(_details, found)))
+    output.result({"messages": rows}, "\n\n".join(map(details, found)))
     return 0
 
 
@@ -123,7 +126,7 @@ def dlq_list(options: argparse.Namespace, output: Output) -> int:
                 output.line(shown(_queue(message), message, as_json=True))
             else:
                 text = shown(_queue(message), message, as_json=False)
-                output.line(f"{message.msg_id} from {origin}: {text}")
+                output.line(printable(f"{message.msg_id} from {origin}: {text}"))
         more = next(letters, None) is not None
     end = f"{count} dead letters of group {options.group}" + (" shown, there are more" * more)
     output.result({"group": options.group, "dead_letters": count, "more": more}, end)

@@ -13,16 +13,16 @@ _SHOWN_BODY = 200
 
 
 def shown(queue: MessageQueue, message: MessageExt, *, as_json: bool) -> str:
-    """One line. Escapes what is not printable: a body must not steer the terminal."""
+    """One line. Escapes what is not printable: a message must not steer the terminal."""
     if as_json:
         return json.dumps(fields(queue, message), ensure_ascii=False)
     moment = datetime.fromtimestamp(message.born_timestamp / 1000).isoformat(" ", "milliseconds")
     body = message.body
-    text = printable(body[:_SHOWN_BODY].decode("utf-8", "backslashreplace"))
+    text = body[:_SHOWN_BODY].decode("utf-8", "backslashreplace")
     if len(body) > _SHOWN_BODY:
         text += f"... ({len(body):,} bytes)"
     tags, keys = message.tags or "-", message.keys or "-"
-    return f"{queue} {message.queue_offset} {moment} {tags} {keys} {text}"
+    return printable(f"{queue} {message.queue_offset} {moment} {tags} {keys} {text}")
 
 
 def printable(text: str) -> str:
