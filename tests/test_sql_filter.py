@@ -82,12 +82,18 @@ def test_as_the_java_broker(tmp_path: Path) -> None:
         ("(" * 500 + "a" + ")" * 500, "nested"),
         ("not " * 500 + "a", "nested"),
         ("a = " * 500 + "a", "chain"),
+        ("a > " + "9" * 5000, "a number of 64 bits is expected at 4"),
     ],
 )
 def test_errors_say_where(expression: str, where: str) -> None:
     with pytest.raises(ConfigError, match="SQL92") as raised:
         SqlFilter(expression)
     assert where in str(raised.value)
+
+
+def test_a_property_of_thousands_of_digits_is_no_number() -> None:
+    assert not SqlFilter("a > 3").matches({"a": "9" * 5000})
+    assert SqlFilter("a > 3.0").matches({"a": "9" * 5000})
 
 
 def test_a_broker_with_the_filter_off_is_named_at_the_start() -> None:

@@ -33,6 +33,7 @@ _TOKEN = re.compile(
 )
 _WORDS = frozenset("NOT AND OR BETWEEN IN TRUE FALSE NULL IS".split())
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
+_DIGITS_MAX = 19  # of 64 bits; Python refuses to read a number of some thousands
 _DEPTH_MAX = 80  # of what stands within each other: an expression comes from the network
 _ORDERS: dict[str, Callable[[int], bool]] = {
     ">": lambda order: order > 0,
@@ -263,10 +264,10 @@ class _Parser:
             return _constant(self._text_literal())
         self._at += 1
         if kind == "int":
-            number = int(token.rstrip("lL"))
-            if number > _INT64_MAX:
+            digits = token.rstrip("lL")
+            if len(digits) > _DIGITS_MAX or int(digits) > _INT64_MAX:
                 self._fail("a number of 64 bits is expected", at)
-            return _constant(number)
+            return _constant(int(digits))
         if kind == "float":
             real = float(token)
             if real in (0.0, float("inf")):
@@ -374,7 +375,11 @@ def _as_kind(text: str, like: Value) -> Value:
         return _real(text)
     if not isinstance(like, int) or re.fullmatch(r"[+-]?[0-9]+", text) is None:
         raise _Incomparable
-    number = int(text)
+    digits = text.lstrip("+-0")
+    if len(digits) > _DIGITS_MAX:
+        raise _Incomparable
+    number = int(digits or "0") * (-1 if text[0] == "-" else 1)
+    # Java takes
     # Java takes the text for a number as wide as the one in the expression.
     most = _INT32_MAX if -_INT32_MAX - 1 <= like <= _INT32_MAX else _INT64_MAX
     if not -most - 1 <= number <= most:
