@@ -363,17 +363,6 @@ def test_connection_that_is_made_during_the_end_is_closed(
     wait_for(lambda: server.left == 1, "the end of the connection")
 
 
-def test_calls_after_the_end_are_refused_at_once(server: Server, client: RemotingClient) -> None:
-    ask(client, server.address, "before")
-    client.close()
-    wait_for(lambda: server.left == 1, "the end of the connection")
-    with pytest.raises(ClientStateError):
-        client.invoke(server.address, RemotingCommand(1), 5.0)
-    with pytest.raises(ClientStateError):
-        client.invoke_oneway(server.address, RemotingCommand(1))
-    assert len(server.seen) == 1
-
-
 def test_call_that_timed_out_before_the_connection_is_not_sent(
     server: Server, client: RemotingClient, slow_connect: threading.Event
 ) -> None:

@@ -356,9 +356,9 @@ class RemotingClient:
         return encode_frame(command)
 
     def channel(self, address: str) -> Channel:
-        """The channel to an address; made on first use. Raises ClientStateError after `close`."""
+        """The channel to an address; made on first use, kept until `close`."""
         channel = self._channels.get(address)
-        if channel is None or self.closed:
+        if channel is None:
             with self._lock:
                 if self.closed:
                     raise ClientStateError("the client was shut down")
