@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from rocketmq_fast._core import MessageExt, RemotingCommand
@@ -58,6 +59,8 @@ REBALANCE_INTERVAL_SECONDS = 20.0
 _DOUBT_SECONDS = 0.5
 _DOUBT_MOST_SECONDS = 30.0
 _MASTER_ID = 0
+# How soon a topic that does not exist is looked for again; the time doubles.
+_LOOK_SECONDS = 1.0
 
 
 class ProducerMember(Protocol):
@@ -113,6 +116,7 @@ class ClientInstance:
             target=self._rebalance_loop, name=f"rocketmq-rebalance-{client_id}", daemon=True
         )
         self._heartbeat_wanted = False
+        self._looking = False  # for topics without a route; tasks thread
         self._announced = False  # a heartbeat was sent
         self._rejoin_due = False
         self._refresh_due = False
@@ -313,20 +317,45 @@ class ClientInstance:
             topics = set(self._kept_topics)
             topics |= {t for c in self._consumers.values() for t in c.subscribed_topics()}
             topics |= {t for p in self._producers.values() for t in p.publish_topics()}
+        if self._refresh(topics) and not self._looking:
+            self._looking = True
+            self._look_later(_LOOK_SECONDS)
+
+    def _look_later(self, delay: float) -> None:
+        self._tasks.every(math.inf, partial(self._look_for_missing, delay), first=delay)
+
+    def _look_for_missing(self, delay: float) -> None:
+        """Look for topics without a route more often at first: they may be about to be made."""
+        with self._lock:
+            topics = {t for c in self._consumers.values() for t in c.subscribed_topics()}
+            topics -= self._routes.keys()
+        delay *= 2
+        missing = self._refresh(topics)
+        if missing and delay < self.options.poll_name_server_interval / 1000:
+            self._look_later(delay)
+        else:
+            self._looking = False
+
+    def _refresh(self, topics: Iterable[str]) -> bool:
+        """Fetch these routes; whether a topic that is not for retries has none."""
+        missing = False
         for topic in sorted(topics):
             if self._stopping:
-                return
+                return False
             known = topic in self._routes
             try:
                 self.update_route(topic)
             except TopicRouteNotFound as error:
                 if not topic.startswith(RETRY_PREFIX):
-                    logger.warning("%s", error)
+                    # Who starts with a topic that does not exist was told of it then.
+                    logger.log(logging.WARNING if known else logging.DEBUG, "%s", error)
+                    missing = True
             except (RemotingError, BrokerError, CodecError) as error:
                 logger.warning("route of topic %s was not refreshed: %s", topic, error)
             else:
                 if not known:
                     self.rebalance_soon()
+        return missing
 
     def _on_unreachable(self, address: str) -> None:
         """Ask for the routes before their time: the broker may be gone from them. Event loop."""

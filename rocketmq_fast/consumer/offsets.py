@@ -95,7 +95,10 @@ class RemoteOffsetStore:
                 self._confirmed.pop(queue, None)
             else:
                 self._offsets[queue] = offset
-                self._confirmed[queue] = (offset, address)
+                # A 0 may be made up by the broker, for a queue it has no offset of: stored it makes
+                # the queue known, and the group can be reset.
+                if offset > 0:
+                    self._confirmed[queue] = (offset, address)
         return offset
 
     def carry(self, queue: MessageQueue) -> int | None:

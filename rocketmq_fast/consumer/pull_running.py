@@ -400,7 +400,7 @@ class RunningPull:
                 try:
                     self.instance.update_route(topic)
                 except TopicRouteNotFound as error:
-                    logger.warning("%s", error)
+                    logger.warning("%s; the consumer looks for it until it exists", error)
             check_filters(self.instance, self.group, self._subscriptions.table().values())
         except RocketMQError:
             self.instance.unregister_consumer(self.group)

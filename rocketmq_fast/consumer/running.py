@@ -500,7 +500,7 @@ class RunningConsumer:
                     self.instance.update_route(topic)
                 except TopicRouteNotFound as error:
                     if topic != retry_topic(self.group):
-                        logger.warning("%s", error)
+                        logger.warning("%s; the consumer looks for it until it exists", error)
             check_filters(self.instance, self.group, self._subscriptions.table().values())
         except RocketMQError:
             self.instance.unregister_consumer(self.group)

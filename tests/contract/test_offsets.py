@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from rocketmq_fast import ConsumeStatus, MessageExt, encode_frame
+from rocketmq_fast import Admin, ConsumeStatus, MessageExt, encode_frame
 from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast.errors import BrokerSystemError
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from tests.brokers import TestBroker
 from tests.consuming import (
@@ -59,6 +60,31 @@ def test_slow_message_holds_the_commit(broker: TestBroker, proxied: ProxiedClust
         wait_for(lambda: broker.committed(group, topic) == {0: 60}, "the commit of 60")
     history.check()
     assert_once(recorder, sent + more)
+
+
+def test_a_running_group_with_an_empty_queue_can_be_reset(broker: TestBroker) -> None:
+    topic, group = broker.topic(3), broker.group()
+    broker.send(topic, bodies(5), queues=[0])
+    recorder = Recorder()
+    with (
+        consuming(
+            broker.namesrv_addr, group, topic, recorder, persist_consumer_offset_interval=100
+        ),
+        Admin(namesrv_addr=broker.namesrv_addr) as admin,
+    ):
+        recorder.wait(5)
+
+        def reset() -> bool:
+            try:
+                admin.reset_offsets(group, topic, offset="earliest")
+            except BrokerSystemError:  # not every queue has an offset yet
+                return False
+            return True
+
+        # Before the first long poll of an empty queue ends, which takes 15 s.
+        wait_for(reset, "the offsets of all queues", 10)
+        broker.send(topic, [b"wakes it"], queues=[0])
+        recorder.wait_deliveries(11)
 
 
 def test_nothing_is_committed_that_did_not_change(
