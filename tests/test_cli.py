@@ -19,7 +19,7 @@ from unittest import mock
 
 import pytest
 
-from rocketmq_fast import MessageQueue, __version__, decode_messages
+from rocketmq_fast import Admin, MessageQueue, __version__, decode_messages
 from rocketmq_fast.cli import main
 from rocketmq_fast.cli.messages import details
 from rocketmq_fast.cli.render import shown
@@ -468,10 +468,82 @@ def test_topics_groups_and_lag(cluster: Cluster) -> None:
     assert "--queues" in error(run("topics", "--queues", "3", cluster=cluster), 2)
 
 
+def queues_of(cluster: Cluster, topic: str) -> int:
+    listed = result(run("topics", "--json", cluster=cluster))["topics"]
+    (found,) = (row["queues"] for row in listed if row["topic"] == topic)
+    return int(found)
+
+
+def test_a_topic_that_is_there_is_changed_on_demand_only(cluster: Cluster) -> None:
+    def create(*more: str, topic: str = "Kept4") -> subprocess.CompletedProcess[str]:
+        return run("topics", "--create", topic, *more, cluster=cluster)
+
+    assert create("--queues", "4").stdout == "topic Kept4 has 4 queues on each master\n"
+    for wanted in ("2", "6"):
+        said = error(create("--queues", wanted), 2)
+        assert f"has 4 queues on broker-a, not {wanted}" in said
+        assert "--update" in said
+        assert queues_of(cluster, "Kept4") == 4
+    assert create("--queues", "4").stdout == "topic Kept4 has 4 queues on each master\n"
+    assert create("--queues", "4", "--update").returncode == 0
+    assert create().stdout == "topic Kept4 stays with 4 queues on broker-a\n"
+    same = result(create("--queues", "4", "--json"))
+    assert same == {"unchanged": "Kept4", "queues": 4}
+    assert queues_of(cluster, "Kept4") == 4
+
+    less = create("--queues", "2", "--update")
+    assert less.stdout == "topic Kept4 changed from 4 to 2 queues on each master\n"
+    assert queues_of(cluster, "Kept4") == 2
+    more = result(create("--queues", "5", "--update", "--json"))
+    numbers = {"read_queues": 2, "write_queues": 2}
+    assert more == {"updated": "Kept4", "queues": 5, "before": {"broker-a": numbers}}
+    assert queues_of(cluster, "Kept4") == 5
+
+    fresh = result(create("--json", topic="Default8"))
+    assert fresh == {"created": "Default8", "queues": 8}
+    single = create("--queues", "1", "--update", topic="Single")
+    assert single.stdout == "topic Single has 1 queue on each master\n"
+    for words in (("--update",), ("--create", "Kept4", "--update")):
+        assert "--update belongs to" in error(run("topics", *words, cluster=cluster), 2)
+
+
+def test_an_update_keeps_the_permission_and_names_uneven_queues(cluster: Cluster) -> None:
+    with Admin(namesrv_addr=cluster.namesrv_addr) as admin:
+        admin.create_topic("Uneven", read_queues=4, write_queues=2, perm=4)
+        words = ("topics", "--create", "Uneven", "--queues", "4")
+        said = error(run(*words, cluster=cluster), 2)
+        assert "has 4 read and 2 write queues on broker-a, not 4" in said
+        done = run(*words, "--update", cluster=cluster)
+        assert "changed from 4 read and 2 write to 4 queues" in done.stdout
+        (data,) = admin.route("Uneven").queue_datas
+    assert (data.read_queue_nums, data.write_queue_nums, data.perm) == (4, 4, 4)
+
+
+def test_what_is_not_found_is_said_in_plain_words(cluster: Cluster) -> None:
+    sent = run("produce", "--topic", "Single1", "x", "--keys", "k", cluster=cluster)
+    assert sent.stdout.startswith("1 message (1 byte) ")
+    nothing = error(run("view", "--key", "none", "--topic", "Single1", cluster=cluster), 1)
+    assert nothing == "rocketmq-fast: error: no message of topic 'Single1' has key 'none'"
+    unique = "7F00000100000000000000000000AAAA"
+    said = error(run("view", unique, cluster=cluster), 1)
+    assert said.endswith("is of no broker here; a unique id needs the topic")
+    assert "names" not in said
+    absent = error(run("view", unique, "--topic", "Single1", cluster=cluster), 1)
+    assert absent == f"rocketmq-fast: error: no message of topic 'Single1' has id '{unique}'"
+
+    words = ("--group", "typo", "--topic", "Single1")
+    first = run("offsets", *words, "--reset", "first", cluster=cluster)
+    assert "note: group typo had no offsets here\n" in first.stdout
+    again = run("offsets", *words, "--reset", "first", cluster=cluster)
+    assert "note" not in again.stdout
+    assert "typo is 1 message behind\n" in run("lag", *words, cluster=cluster).stdout
+
+
 def test_a_message_does_not_steer_the_terminal() -> None:
     properties = dict.fromkeys(("TAGS", "KEYS", "UNIQ_KEY", "na\x1bme"), "a\x1b[2J\nb")
     (message,) = decode_messages(build_message(properties=properties, body=b"\x1b[2J"))
     line = shown(MessageQueue("T", "b", 0), message, as_json=False)
+    assert f"  {message.topic}@?:{message.queue_id} {message.queue_offset}\n" in details(message)
     assert line.isprintable()
     assert "a\\x1b[2J\\nb" in line
     assert all(part.isprintable() for part in details(message).split("\n"))

@@ -17,6 +17,11 @@ def test_commands_on_a_broker(broker: TestBroker) -> None:
     address = ("--namesrv", broker.namesrv_addr, "--json")
     made = result(run("topics", "--create", topic, "--queues", "4", *address))
     assert made == {"created": topic, "queues": 4}
+    create = ("topics", "--create", topic, *address)
+    assert "has 4 queues on" in error(run(*create, "--queues", "3"), 2)
+    assert result(run(*create, "--queues", "3", "--update"))["updated"] == topic
+    assert result(run(*create, "--queues", "4", "--update"))["updated"] == topic
+    assert result(run(*create, "--queues", "4"))["unchanged"] == topic
     sent = result(run("produce", "--topic", topic, "--count", "2k", "--size", "5000",
                       "--tags", "A,B", "--keys", "k", *address))  # fmt: skip
     assert (sent["messages"], sent["failed"], sent["bytes"]) == (2000, 0, 10_000_000)
@@ -69,6 +74,7 @@ def test_a_message_is_viewed(broker: TestBroker) -> None:
     by_offset_id = run("view", sent.offset_msg_id, *address)
     assert "seen\\x1b[31m" in by_offset_id.stdout, by_offset_id.stderr
     assert "property colour" in by_offset_id.stdout
+    assert f"{sent.message_queue} {sent.queue_offset}\n" in by_offset_id.stdout
     for words in ((sent.msg_id, "--topic", topic), ("--key", "order-7", "--topic", topic)):
         wait_for(lambda: run("view", *words, *address).returncode == 0, "the index")  # noqa: B023
         (found,) = result(run("view", *words, *address, "--json"))["messages"]
@@ -121,5 +127,5 @@ def test_dead_letters_are_listed_and_given_again(broker: TestBroker) -> None:
     assert sorted(beside.bodies) == [b"m0", b"m1", b"m2"]
     assert "no dead letter AAAA" in error(run("dlq", "resend", "AAAA", *words), 1)
     limited = run("dlq", "list", "--limit", "1", *words)
-    assert "1 dead letters of group" in limited.stdout
+    assert "1 dead letter of group" in limited.stdout
     assert "there are more" in limited.stdout

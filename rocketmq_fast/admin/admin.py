@@ -396,8 +396,7 @@ class Admin:
                 return self._calls().view_message(address, offset, name)
         if topic is None:
             raise BrokerNotFound(
-                f"message id {msg_id!r} names {address}, which is no broker here; "
-                "a unique id needs the topic"
+                f"message id {msg_id!r} is of no broker here; a unique id needs the topic"
             )
         found = self._query(
             topic,

@@ -20,7 +20,7 @@ from rocketmq_fast import (
 )
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.cli import arguments
-from rocketmq_fast.cli.output import Output, Progress, number, only_errors, rate
+from rocketmq_fast.cli.output import Output, Progress, counted, number, only_errors, rate
 from rocketmq_fast.cli.render import shown
 from rocketmq_fast.cli.signals import Stop, stop_on_signals
 from rocketmq_fast.cli.tally import Tally
@@ -52,7 +52,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         type=arguments.start,
         default="last",
         metavar="first|last|TIME",
-        help="where a group that has no offset yet begins (default last)",
+        help="where a group that has no offset yet begins (default last); on a young topic, whose "
+        "first messages the broker still has in memory, at the first in any case, as in Java",
     )
     parser.add_argument(
         "--count", type=arguments.count, metavar="N", help="end at N distinct (queue, offset)"
@@ -226,7 +227,8 @@ def _summary(tally: Tally) -> tuple[dict[str, Any], str]:
         "messages_per_second": round(speed, 1),
     }
     text = (
-        f"{tally.messages:,} messages ({tally.duplicates:,} duplicates, {tally.bytes:,} bytes) "
+        f"{counted(tally.messages, 'message')} ({counted(tally.duplicates, 'duplicate')}, "
+        f"{counted(tally.bytes, 'byte')}) "
         f"in {number(seconds)} s: {number(round(speed))} messages/s"
     )
     return values, text

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rocketmq_fast._version import __version__
 from rocketmq_fast.cli import broker, consume, demo, inspect, messages, produce
 from rocketmq_fast.cli.output import Output, set_up_logging
-from rocketmq_fast.errors import ConfigError, RocketMQError
+from rocketmq_fast.errors import ConfigError, QueryNotFound, RocketMQError
 
 EXIT_FAILED = 1
 EXIT_BAD_OPTIONS = 2
@@ -67,4 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    text = str(error)
+    if isinstance(error, QueryNotFound) and error.address is None and error.remark:
+        # We looked and found nothing: no broker answered with this code.
+        text = error.remark
+    return " ".join(text.split()) or type(error).__name__

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from rocketmq_fast import Admin, MessageQueue
 from rocketmq_fast.cli import arguments
-from rocketmq_fast.cli.output import Output, only_errors, table
-from rocketmq_fast.errors import ConfigError, RocketMQError
+from rocketmq_fast.cli.output import Output, counted, only_errors, table
+from rocketmq_fast.errors import ConfigError, RocketMQError, TopicRouteNotFound
+from rocketmq_fast.protocol.bodies import QueueData
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -20,13 +21,18 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         "topics",
         parents=[common],
         help="list topics, or create one",
-        description="Lists topics with their queues and messages; --create makes one, or changes "
-        "the number of its queues.",
+        description="Lists topics with their queues and messages; --create makes one; with "
+        "--update it also changes the number of queues of one that is there.",
     )
     arguments.add_namesrv(parser)
     parser.add_argument("--create", metavar="TOPIC", help="create a topic on every master")
     parser.add_argument(
         "--queues", type=arguments.count, metavar="N", help="its queues on each master (default 8)"
+    )
+    parser.add_argument(
+        "--update",
+        action="store_true",
+        help="give a topic that --create finds as many queues as --queues says",
     )
     parser.add_argument("--all", action="store_true", help="also list RocketMQ's own topics")
     parser.set_defaults(run=topics)
@@ -90,14 +96,12 @@ def topics(options: argparse.Namespace, output: Output) -> int:
     """List topics, or create one."""
     if options.queues is not None and options.create is None:
         raise ConfigError("--queues belongs to --create")
+    if options.update and (options.create is None or options.queues is None):
+        raise ConfigError("--update belongs to --create with --queues")
     with running_admin(options) as admin:
         if options.create is not None:
-            queues = options.queues or 8
-            admin.create_topic(options.create, queues=queues)
-            output.result(
-                {"created": options.create, "queues": queues},
-                f"topic {options.create} has {queues} queues on each master",
-            )
+            found, text = _create(admin, options.create, options.queues, update=options.update)
+            output.result(found, text)
             return 0
         rows: list[dict[str, Any]] = []
         for name in admin.topics(internal=options.all):
@@ -120,6 +124,48 @@ def topics(options: argparse.Namespace, output: Output) -> int:
     ]
     output.result({"topics": rows}, table(("topic", "queues", "messages", "brokers"), shown))
     return 0
+
+
+def _create(
+    admin: Admin, topic: str, queues: int | None, *, update: bool
+) -> tuple[dict[str, Any], str]:
+    """Create a topic where it is missing. Returns the outcome as values and as text."""
+    try:
+        there = {data.broker_name: data for data in admin.route(topic).queue_datas}
+    except TopicRouteNotFound:
+        there = {}
+    if not there:
+        number = queues or 8
+        admin.create_topic(topic, queues=number)
+        text = f"topic {topic} has {counted(number, 'queue')} on each master"
+        return {"created": topic, "queues": number}, text
+    texts = {name: _queue_numbers(data) for name, data in sorted(there.items())}
+    before = {
+        name: {"read_queues": data.read_queue_nums, "write_queues": data.write_queue_nums}
+        for name, data in sorted(there.items())
+    }
+    shown = " and ".join(f"{text} queues on {name}" for name, text in texts.items())
+    if queues is None:
+        return {"unchanged": topic, "before": before}, f"topic {topic} stays with {shown}"
+    changed = [name for name, text in texts.items() if text != str(queues)]
+    if changed and not update:
+        raise ConfigError(f"topic {topic} has {shown}, not {queues}; --update would change that")
+    for name in changed:
+        admin.create_topic(topic, queues=queues, perm=there[name].perm, broker=name)
+    masters = [name for name, data in admin.cluster().brokers.items() if data.master is not None]
+    for name in sorted(set(masters) - set(there)):
+        admin.create_topic(topic, queues=queues, broker=name)
+    after = f"{counted(queues, 'queue')} on each master"
+    if not changed:
+        return {"unchanged": topic, "queues": queues}, f"topic {topic} has {after}"
+    old = " and ".join(dict.fromkeys(texts[name] for name in changed))
+    text = f"topic {topic} changed from {old} to {after}"
+    return {"updated": topic, "before": before, "queues": queues}, text
+
+
+def _queue_numbers(data: QueueData) -> str:
+    reads, writes = data.read_queue_nums, data.write_queue_nums
+    return str(reads) if reads == writes else f"{reads} read and {writes} write"
 
 
 def groups(options: argparse.Namespace, output: Output) -> int:
@@ -173,7 +219,7 @@ def lag(options: argparse.Namespace, output: Output) -> int:
         for queue, one in progress.items()
     ]
     heads = ("queue", "committed", "end", "lag", "last consumed was stored")
-    text = f"{table(heads, shown)}\n\n{options.group} is {total:,} messages behind"
+    text = f"{table(heads, shown)}\n\n{options.group} is {counted(total, 'message')} behind"
     if not rows:
         text = f"group {options.group} has no offsets"
     output.result({"group": options.group, "lag": total, "queues": rows}, text)
@@ -185,8 +231,11 @@ def offsets(options: argparse.Namespace, output: Output) -> int:
     if options.queue and not isinstance(options.reset, int):
         raise ConfigError("--queue belongs to --reset OFFSET")
     group, topic, moved = options.group, options.topic, None
+    had_none = False
     with running_admin(options) as admin:
         if options.reset is not None:
+            # For a running group brokers tell of all queues of its topics.
+            had_none = all(queue.topic != topic for queue in admin.lag(group))
             moved = _reset(admin, group, topic, options.reset, options.queue)
         ranges = admin.offsets(topic)
         # For a topic by name brokers tell 0 where the group has no offset.
@@ -208,6 +257,8 @@ def offsets(options: argparse.Namespace, output: Output) -> int:
         for row in rows
     ]
     found = {"group": group, "topic": topic, "queues": rows}
+    if had_none:
+        output.say(f"note: group {group} had no offsets here")
     output.result(found, table(heads, shown))
     return 0
 

@@ -11,7 +11,7 @@ from typing import Any
 from rocketmq_fast import Admin, MessageExt, MessageQueue
 from rocketmq_fast.cli import arguments
 from rocketmq_fast.cli.inspect import running_admin
-from rocketmq_fast.cli.output import Output
+from rocketmq_fast.cli.output import Output, counted
 from rocketmq_fast.cli.render import fields, printable, shown
 from rocketmq_fast.errors import ConfigError, QueryNotFound
 from rocketmq_fast.protocol.codes import ResponseCode
@@ -71,7 +71,7 @@ def details(message: MessageExt) -> str:
 
     rows = [
         ("topic", message.topic),
-        ("queue, offset", f"{message.queue_id}, {message.queue_offset}"),
+        ("queue, offset", f"{_queue(message)} {message.queue_offset}"),
         ("message id", message.msg_id),
         ("offset message id", message.offset_msg_id),
         ("born", f"{moment(message.born_timestamp)} at {message.born_host[0]}"),
@@ -128,7 +128,8 @@ def dlq_list(options: argparse.Namespace, output: Output) -> int:
                 text = shown(_queue(message), message, as_json=False)
                 output.line(printable(f"{message.msg_id} from {origin}: {text}"))
         more = next(letters, None) is not None
-    end = f"{count} dead letters of group {options.group}" + (" shown, there are more" * more)
+    end = f"{counted(count, 'dead letter')} of group {options.group}"
+    end += " shown, there are more" * more
     output.result({"group": options.group, "dead_letters": count, "more": more}, end)
     return 0
 
@@ -149,7 +150,7 @@ def dlq_resend(options: argparse.Namespace, output: Output) -> int:
                 admin.resend_dead_letter(options.group, message)
                 sent += 1
                 progress.update(sent)
-    text = f"{sent} messages given to group {options.group} again"
+    text = f"{counted(sent, 'message')} given to group {options.group} again"
     output.result({"group": options.group, "resent": sent}, text)
     return 0
 

@@ -23,6 +23,11 @@ def number(value: float) -> str:
     return f"{value:,.2f}"
 
 
+def counted(amount: int, noun: str) -> str:
+    """1 message, 1,234 messages."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
 def rate(amount: float, seconds: float) -> float:
     """Amount per second, 0 without a time."""
     return amount / seconds if seconds > 0 else 0.0

@@ -14,7 +14,7 @@ from typing import Any
 
 from rocketmq_fast import Message, Producer, SendResult, SendStatus
 from rocketmq_fast.cli import arguments
-from rocketmq_fast.cli.output import Output, number, only_errors, rate
+from rocketmq_fast.cli.output import Output, counted, number, only_errors, rate
 from rocketmq_fast.cli.signals import stop_on_signals
 from rocketmq_fast.errors import ConfigError, RocketMQError, SendError
 
@@ -181,8 +181,8 @@ def _report(sent: _Sent, seconds: float, output: Output) -> None:
         "messages_per_second": round(speed, 1),
     }
     text = (
-        f"{sent.messages:,} messages ({sent.bytes:,} bytes) in {number(seconds)} s: "
-        f"{number(round(speed))} messages/s"
+        f"{counted(sent.messages, 'message')} ({counted(sent.bytes, 'byte')}) "
+        f"in {number(seconds)} s: {number(round(speed))} messages/s"
     )
     if sent.not_ok:
         text += f"; {sent.not_ok:,} stored, but not flushed or replicated in time"
