@@ -3,12 +3,14 @@
     python decode_pull_body.py FILE
 """
 
+import argparse
 import pathlib
-import sys
 
 import rocketmq_fast as rmq
 
-batch = rmq.decode_messages(pathlib.Path(sys.argv[1]).read_bytes(), check_crc=True)
+parser = argparse.ArgumentParser(description="Decode the body of a pull response.")
+parser.add_argument("file", type=pathlib.Path, help="such as tests/golden/stored_v4_9_4.bin")
+batch = rmq.decode_messages(parser.parse_args().file.read_bytes(), check_crc=True)
 print(len(batch), "messages,", batch.body_bytes, "bytes of bodies as stored")
 print("queue offsets", batch.queue_offsets)  # a numpy array over the decoder's memory
 for message in batch[:3]:

@@ -1,4 +1,9 @@
-"""A test of a service against a real broker: pytest examples/embedded_test.py.
+"""A test of a service against a real broker.
+
+    pytest -c /dev/null examples/embedded_test.py
+
+In this tree pytest would find the settings of the package's own tests, which want more plugins: -c
+keeps them out. Copied into a project of yours it needs no option.
 
 The fixtures rocketmq_cluster and rocketmq_topic come with the package: a cluster of each test's own
 on free ports, ready within milliseconds, and NAMESRV_ADDR names it. Here retries come after 1 s.

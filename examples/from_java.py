@@ -1,6 +1,6 @@
 """The quick start of the Java client in Python: `from_java.py producer`, then `consumer`."""
 
-import sys
+import argparse
 
 import rocketmq_fast as rmq
 
@@ -39,4 +39,6 @@ def consumer():
 
 
 if __name__ == "__main__":
-    {"producer": producer, "consumer": consumer}[sys.argv[1]]()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("producer", "consumer"))
+    {"producer": producer, "consumer": consumer}[parser.parse_args().part]()

@@ -1,4 +1,4 @@
-"""Consume, and let Prometheus see how it goes: python prometheus.py [port]. Needs [metrics]."""
+"""Consume, and let Prometheus see how it goes: python prometheus.py [port]. Needs '.[metrics]'."""
 
 import sys
 

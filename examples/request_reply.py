@@ -2,6 +2,9 @@
 
 import rocketmq_fast as rmq
 
+# Messages that are no requests cannot be answered: requests have a topic of their own.
+TOPIC = "ExampleRequests"
+
 answering = rmq.Producer("example_answering")
 
 
@@ -12,13 +15,13 @@ def on_messages(messages, context):
 
 
 consumer = rmq.PushConsumer("example_service", consume_from_where="CONSUME_FROM_FIRST_OFFSET")
-consumer.subscribe("TopicTest")
+consumer.subscribe(TOPIC)
 consumer.register_listener(on_messages)
 
 with answering, consumer, rmq.Producer("example_asking") as asking:
-    reply = asking.request(rmq.Message("TopicTest", b"hello"), timeout=40)
+    reply = asking.request(rmq.Message(TOPIC, b"hello"), timeout=40)  # seconds
     print(reply.body.decode())
     try:
-        asking.request(rmq.Message("AnotherTopic", b"is anybody there"), timeout=1)
+        asking.request(rmq.Message("ExampleUnanswered", b"is anybody there"), timeout=1)
     except rmq.ReplyTimeout:
         print("nobody")

@@ -1,4 +1,4 @@
-"""Read a topic with PySpark (pip install 'rocketmq-fast[spark]', and a JDK 17)."""
+"""Read a topic with PySpark (needs pip install '.[spark]' and a JDK 17)."""
 
 import os
 import sys

@@ -1,13 +1,15 @@
 """Messages that are delivered only when the local transaction went well."""
 
+import argparse
 import sqlite3
-import sys
 import threading
 
 import rocketmq_fast as rmq
 
 # A file that all processes of the group see: whoever is asked must be able to answer.
-DATABASE = sys.argv[1]
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("database", help="file of the database; made if it is not there")
+DATABASE = parser.parse_args().database
 
 
 def execute(message, order):

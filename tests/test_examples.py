@@ -76,6 +76,18 @@ def test_every_example_is_run_and_listed() -> None:
     assert set(listed) == found
 
 
+@pytest.mark.parametrize(
+    "name", ["arrow.py", "decode_pull_body.py", "from_java.py", "transaction.py"]
+)
+def test_a_missing_argument_is_told(name: str) -> None:
+    done = subprocess.run(
+        script(name), env=environment(), capture_output=True, text=True, check=False, timeout=60.0
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"usage: {name}")
+    assert "Traceback" not in done.stderr
+
+
 def test_consumer(cluster: Cluster) -> None:
     fill(cluster, "one", "two")
     until(script("consumer.py"), ["None one", "None two"], environment(cluster.namesrv_addr))
@@ -138,8 +150,9 @@ def test_transaction(tmp_path: Path) -> None:
 
 
 def test_request_reply(cluster: Cluster) -> None:
-    cluster.create_topic("TopicTest", queues=4)
-    cluster.create_topic("AnotherTopic", queues=4)
+    fill(cluster, "no request")  # other examples leave such messages
+    cluster.create_topic("ExampleRequests", queues=4)
+    cluster.create_topic("ExampleUnanswered", queues=4)
     said = finish(script("request_reply.py"), environment(cluster.namesrv_addr))
     assert said == "HELLO\nnobody\n"
 
@@ -192,6 +205,8 @@ def test_embedded_test() -> None:
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
     said = finish([*words, str(EXAMPLES / "embedded_test.py")], environment())
     assert "2 passed" in said
+    text = (EXAMPLES / "embedded_test.py").read_text("utf-8")
+    assert "pytest -c /dev/null examples/embedded_test.py" in text
 
 
 def test_decode_pull_body() -> None:
