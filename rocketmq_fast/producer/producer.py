@@ -242,7 +242,8 @@ class Producer:
     ) -> MessageExt:
         """Send and wait for the reply of whoever consumes the message.
 
-        The consumer answers with `create_reply_message`. One timeout covers the send and the wait.
+        The consumer answers with `create_reply_message`. One timeout, in seconds or a
+        timedelta, covers the send and the wait; None is `send_msg_timeout`.
         Raises ReplyTimeout, and what `send_async` gives its future.
         """
         running = self._started()
