@@ -47,6 +47,7 @@ $(VENV_STAMP):
 # The extension first; then, once, the path entry in the environment that makes the command and
 # the imports work from anywhere (Spark finds pyspark_rocketmq by looking along the path).
 build: $(VENV_STAMP)
+	@ls rocketmq_fast/_core/*.so >/dev/null 2>&1 || echo "compiling the extension (about a minute)"
 	@$(PY) setup.py -q build_ext --inplace
 	@$(MAKE) --no-print-directory -s $(LINK_STAMP)
 
