@@ -64,6 +64,10 @@ class RemoteOffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         self._confirmed: dict[MessageQueue, tuple[int, str]] = {}  # offset, and who has it
         self._carried: dict[MessageQueue, int] = {}  # by the last pull
+        # A broker answers 0 for a queue it has no offset of, too. Stored, once the queue is seen to
+        # be empty, it makes the queue known: a group can only be reset where all its queues are.
+        # Not before: while queues change hands it could set another member's commit back.
+        self._doubtful_zeros: set[MessageQueue] = set()
         self._flying: Counter[MessageQueue] = Counter()  # sent and not answered yet
         self._landed = threading.Condition(self._lock)
         self._begun: set[tuple[str, str]] = set()  # (broker, topic) that has an offset of ours
@@ -76,6 +80,10 @@ class RemoteOffsetStore:
             known = self._offsets.get(queue)
             if known is None or not increase_only or offset > known:
                 self._offsets[queue] = offset
+            if queue in self._doubtful_zeros:
+                self._doubtful_zeros.remove(queue)
+                if offset == 0:
+                    self._confirmed.pop(queue, None)
 
     def in_memory(self, queue: MessageQueue) -> int | None:
         """What `update` noted last."""
@@ -95,10 +103,9 @@ class RemoteOffsetStore:
                 self._confirmed.pop(queue, None)
             else:
                 self._offsets[queue] = offset
-                # A 0 may be made up by the broker, for a queue it has no offset of: stored it makes
-                # the queue known, and the group can be reset.
-                if offset > 0:
-                    self._confirmed[queue] = (offset, address)
+                self._confirmed[queue] = (offset, address)
+                if offset == 0:
+                    self._doubtful_zeros.add(queue)
         return offset
 
     def carry(self, queue: MessageQueue) -> int | None:
@@ -256,3 +263,4 @@ class RemoteOffsetStore:
             self._offsets.pop(queue, None)
             self._confirmed.pop(queue, None)
             self._carried.pop(queue, None)
+            self._doubtful_zeros.discard(queue)

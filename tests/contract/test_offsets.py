@@ -81,8 +81,8 @@ def test_a_running_group_with_an_empty_queue_can_be_reset(broker: TestBroker) ->
                 return False
             return True
 
-        # Before the first long poll of an empty queue ends, which takes 15 s.
-        wait_for(reset, "the offsets of all queues", 10)
+        # Once the first long poll of the empty queues has ended, which takes 15 s.
+        wait_for(reset, "the offsets of all queues", 60)
         broker.send(topic, [b"wakes it"], queues=[0])
         recorder.wait_deliveries(11)
 
