@@ -292,6 +292,8 @@ class Assignment:
         return changed or bool(gained)
 
     def _take(self, queue: MessageQueue) -> AssignedQueue | None:
+        if self._closed:
+            return None
         if self._order is not None and not self._order.may_take(queue):
             logger.info("%s is not taken yet, its lock is not to be had", queue)
             return None
@@ -301,17 +303,30 @@ class Assignment:
             start = self._start_offsets.of(queue)
         except RocketMQError as error:
             logger.warning("%s is not taken yet, its start offset is unknown: %s", queue, error)
+            if self._closed:
+                self._give_lock_back(queue)
             self._instance.rebalance_later(_AGAIN_SECONDS)
             return None
         assigned = self._queue_type(queue, start, self._store, self._flow)
         if self._order is not None:
             assigned.locked_at = locked_at
         with self._lock:
-            if self._closed:
-                return None
-            self._table[queue] = assigned
+            closed = self._closed
+            if not closed:
+                self._table[queue] = assigned
+        if closed:
+            self._give_lock_back(queue)
+            return None
         logger.info("%s is ours, from offset %d", queue, start)
         return assigned
+
+    def _give_lock_back(self, queue: MessageQueue) -> None:
+        """Unlock a queue whose lock came when those of the owned queues were given back already.
+
+        Nobody else could consume it until the lock runs out.
+        """
+        if self._order is not None:
+            self._order.unlock(queue)
 
     def _give_up(self, assigned: AssignedQueue) -> None:
         """Let go of a queue. Orderly: the running call ends first, while the lock is ours."""

@@ -74,7 +74,7 @@ class ConsumerStats:
 
     def sample(self) -> None:
         """Take a sample of every topic. Every SAMPLE_SECONDS."""
-        for name, counters in list(self._topics.items()):
+        for name, counters in self._topics.copy().items():
             self._samples[name].append(counters.snapshot())
 
     def rates(self) -> dict[str, dict[str, float]]:
@@ -84,7 +84,7 @@ class ConsumerStats:
         messages a second over the last minute, consumeFailedMsgs a count since start.
         """
         result = {}
-        for name, counters in list(self._topics.items()):
+        for name, counters in self._topics.copy().items():
             then = self._samples[name][0]
             now = counters.snapshot()
             seconds, pulls, pull_s, pulled, calls, call_s, good, bad = (

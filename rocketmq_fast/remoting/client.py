@@ -277,7 +277,10 @@ class Channel:
 
     def sweep(self, now: float) -> None:
         """Expire calls, and close a connection that is idle or silent. Loop thread."""
-        expired = [opaque for opaque, call in list(self._calls.items()) if call.deadline <= now]
+        # A copy is made in one step. A list of items is not: its tuples can set off a collection,
+        # in which other threads run and add calls.
+        calls = self._calls.copy()
+        expired = [opaque for opaque, call in calls.items() if call.deadline <= now]
         connection = self._connection
         for opaque in expired:
             call = self._calls.get(opaque)
@@ -434,10 +437,10 @@ class RemotingClient:
     def _sweep(self) -> None:
         if self.closed:
             return
+        self._loop.call_later(_SWEEP_SECONDS, self._sweep)  # first: without it no call times out
         now = time.monotonic()
         for channel in list(self._channels.values()):
             channel.sweep(now)
-        self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def close(self) -> None:
         """Close every connection; calls without an answer fail. Does not stop the loop."""
