@@ -186,15 +186,16 @@ def test_member_that_starts_while_the_master_is_away(
     ids=["at once", "at once, elsewhere", "moved"],
 )
 def test_slave_that_has_less_moves_nobody(
-    broker: TestBroker,
-    proxied: ProxiedCluster,
+    embedded_broker: TestBroker,
+    embedded_proxied: ProxiedCluster,
     caplog: pytest.LogCaptureFixture,
     bounds: tuple[int, int],
     code: ResponseCode,
     *,
     corrects: bool,
 ) -> None:
-    """The broker plays its own slave: the route names it by id 1, and it lacks our offset."""
+    """The embedded broker plays its own slave: the route names id 1, and it lacks our offset."""
+    broker, proxied = embedded_broker, embedded_proxied
     topic, group = broker.topic(1), broker.group()
     as_slave = threading.Event()
     lacking = threading.Event()
