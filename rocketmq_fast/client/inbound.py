@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from rocketmq_fast._core import MessageExt, RemotingCommand, decode_messages, encode_frame
+from rocketmq_fast._core import MessageExt, RemotingCommand, decode_messages
 from rocketmq_fast.errors import CodecError, MessageDecodeError, RemotingError
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.bodies import (
@@ -96,7 +96,7 @@ class AskedOfConsumers:
             code, body=body, opaque=command.opaque, flag=FLAG_RESPONSE, remark=remark
         )
         try:
-            connection.send(encode_frame(answer))
+            connection.send_command(answer)
         except (RemotingError, CodecError) as error:
             logger.warning("answer %d to %s: %s", command.code, connection.address, error)
 

@@ -11,7 +11,6 @@ from rocketmq_fast._core import (
     MessageExt,
     RemotingCommand,
     decode_messages,
-    encode_frame,
 )
 from rocketmq_fast._core.stored import assemble_message
 from rocketmq_fast.client.namespaces import Namespace
@@ -70,7 +69,7 @@ class PushedToProducers:
             return
         answer = RemotingCommand(code, opaque=command.opaque, flag=FLAG_RESPONSE, remark=remark)
         try:
-            connection.send(encode_frame(answer))
+            connection.send_command(answer)
         except RocketMQError as error:
             logger.warning("answer %d to %s: %s", command.code, connection.address, error)
 
