@@ -6,17 +6,15 @@ Spark's Kafka source, call the same thing.
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rocketmq_fast._core import TagFilter
-from rocketmq_fast.client.options import name_server_list
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.protocol.names import check_group, check_topic
 from rocketmq_fast.spark.offsets import EARLIEST, LATEST, OffsetSpec, parse_offsets
+from rocketmq_fast.spark.option_parser import OptionParser
 from rocketmq_fast.spark.schema import COLUMNS, column_names
 
 # Never random: each new name would leave a group behind in the broker's tables.
@@ -46,18 +44,6 @@ _READ_OPTIONS: dict[str, tuple[str, ...]] = {
     "fetchOffset.numRetries": (),
     "fetchOffset.retryIntervalMs": (),
 }
-_BY_LOWER = {
-    name.lower(): canonical
-    for canonical, aliases in _READ_OPTIONS.items()
-    for name in (canonical, *aliases)
-}
-_SPELLING = {
-    name.lower(): name
-    for canonical, aliases in _READ_OPTIONS.items()
-    for name in (canonical, *aliases)
-}
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
-_UNITS |= {"g": 1 << 30, "gb": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,30 +76,11 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
         """Check what the user gave. Raises ConfigError that names the option."""
-        return _Parser(options).read_options()
+        return _ReadParser("source", _READ_OPTIONS, options).read_options()
 
 
-class _Parser:
-    """The given options by canonical name."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._given: dict[str, str] = {}
-        self._spelled: dict[str, str] = {}
-        for name, value in options.items():
-            lower = name.lower()
-            canonical = _BY_LOWER.get(lower)
-            if canonical is None:
-                near = difflib.get_close_matches(lower, _BY_LOWER, 1, 0.0)[0]
-                raise ConfigError(
-                    f"the rocketmq source has no option {name!r}; did you mean {_SPELLING[near]!r}?"
-                )
-            if canonical in self._given:
-                raise ConfigError(
-                    f"options {self._spelled[canonical]!r} and {_SPELLING[lower]!r} mean the same; "
-                    "give one of them"
-                )
-            self._given[canonical] = value
-            self._spelled[canonical] = _SPELLING[lower]
+class _ReadParser(OptionParser):
+    """Options of a read."""
 
     def read_options(self) -> ReadOptions:
         topics = self._topics()
@@ -145,17 +112,6 @@ class _Parser:
             retry_interval=self._int("fetchOffset.retryIntervalMs", 1_000, 0) / 1000,
         )
 
-    def _text(self, name: str, default: str) -> str:
-        return self._given.get(name, default).strip()
-
-    def _name_servers(self) -> tuple[str, ...]:
-        servers = name_server_list(self._given.get("namesrvAddr"))
-        if not servers:
-            raise ConfigError(
-                "option 'namesrvAddr' is not set, and neither is the environment's NAMESRV_ADDR"
-            )
-        return servers
-
     def _topics(self) -> tuple[str, ...]:
         value = self._given.get("topic")
         if value is None:
@@ -186,38 +142,3 @@ class _Parser:
         if not with_properties and "properties" in names:
             raise ConfigError("option 'columns' names 'properties', 'includeProperties' is false")
         return names
-
-    def _bool(self, name: str, default: bool) -> bool:
-        value = self._text(name, str(default)).lower()
-        if value not in ("true", "false"):
-            raise ConfigError(f"option {name!r} is {value!r}, not true or false")
-        return value == "true"
-
-    def _choice(self, name: str, *choices: str) -> str:
-        value = self._text(name, choices[0]).lower()
-        if value not in choices:
-            raise ConfigError(f"option {name!r} is {value!r}, not one of {', '.join(choices)}")
-        return value
-
-    def _int(self, name: str, default: int, low: int, high: int = 2**63 - 1) -> int:
-        value = self._text(name, str(default))
-        if re.fullmatch(r"[+-]?[0-9]{1,19}", value) is None:
-            raise ConfigError(f"option {name!r} is {value!r}, not an integer")
-        return self._bounded(name, int(value), low, high)
-
-    def _optional_int(self, name: str, low: int) -> int | None:
-        return self._int(name, low, low) if name in self._given else None
-
-    def _size(self, name: str, default: int, high: int) -> int:
-        value = self._text(name, str(default)).lower()
-        match = re.fullmatch(r"([0-9]{1,18}) ?([a-z]{0,2})", value)
-        if match is None or match[2] not in _UNITS:
-            raise ConfigError(f"option {name!r} is {value!r}, not a size as 16m or 65536")
-        return self._bounded(name, int(match[1]) * _UNITS[match[2]], 1, high)
-
-    @staticmethod
-    def _bounded(name: str, value: int, low: int, high: int) -> int:
-        if not low <= value <= high:
-            bound = f"at least {low}" if value < low else f"at most {high}"
-            raise ConfigError(f"option {name!r} is {value}; it must be {bound}")
-        return value
