@@ -45,20 +45,26 @@ class Dispatcher:
             response = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                               remark=f" request type {request.code} not supported")
         else:
-            response = self._call(handler, peer, request)
+            response = call(handler, peer, request)
         if response is not None:
             peer.reply(request, response)
 
-    @staticmethod
-    def _call(handler: Handler, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
-        try:
-            return handler(peer, request)
-        except Refused as error:
-            return answer(request, error.code, error.ext_fields, remark=error.remark,
-                          json_header=isinstance(error, Malformed))
-        except (RocketMQError, ArithmeticError, AttributeError, LookupError, OSError, TypeError,
-                ValueError, RecursionError) as error:
-            log.warning("request %d from %s: %r", request.code, peer.address, error)
-            log.debug("where it came from", exc_info=True)
-            return answer(request, ResponseCode.SYSTEM_ERROR, json_header=True,
-                          remark=f"{type(error).__name__}: {error}")
+
+def call(
+    handler: Handler, peer: Peer, request: RemotingCommand, *, json_header: bool = False
+) -> RemotingCommand | None:
+    """Return what a handler answers, or an answer that says why it could not.
+
+    `json_header` is for errors of requests that are served later: they are JSON always.
+    """
+    try:
+        return handler(peer, request)
+    except Refused as error:
+        return answer(request, error.code, error.ext_fields, remark=error.remark,
+                      json_header=json_header or isinstance(error, Malformed))
+    except (RocketMQError, ArithmeticError, AttributeError, LookupError, OSError, TypeError,
+            ValueError, RecursionError) as error:
+        log.warning("request %d from %s: %r", request.code, peer.address, error)
+        log.debug("where it came from", exc_info=True)
+        return answer(request, ResponseCode.SYSTEM_ERROR, json_header=True,
+                      remark=f"{type(error).__name__}: {error}")

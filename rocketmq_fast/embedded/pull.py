@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_fast._core.stored import select_entries
 from rocketmq_fast.embedded import store as lookup
-from rocketmq_fast.embedded.files import StoreError
+from rocketmq_fast.embedded.dispatch import call
 from rocketmq_fast.embedded.groups import group_or_refuse
 from rocketmq_fast.embedded.members import Subscription, check_kind, compile_filter
 from rocketmq_fast.embedded.requests import Malformed, Refused, answer, int32, int64, text
@@ -213,11 +213,21 @@ class PullService:
         for one in parked:
             if one.peer.closed:
                 continue
-            wanted = newest > one.offset and self._matches(entries, one.subscription)
-            if wanted or now >= one.deadline:
-                self._resume(one)
-            else:
+
+            def look(
+                peer: Peer, request: RemotingCommand, one: Parked = one
+            ) -> RemotingCommand | None:
+                wanted = newest > one.offset and self._matches(entries, one.subscription)
+                if wanted or now >= one.deadline:
+                    return self._pull(peer, request, first=False)
                 kept.append(one)
+                return None
+
+            # One that cannot be served, as its messages cannot be read, is told so; the others of
+            # the queue are none the worse.
+            response = call(look, one.peer, one.request, json_header=True)
+            if response is not None:
+                one.peer.reply(one.request, response)
         if kept:
             self._parked[key] = kept + self._parked.get(key, [])
 
@@ -229,18 +239,6 @@ class PullService:
         if subscription.codes is None:
             return True
         return select_entries(entries, subscription.codes, 1, 1, 1, 1, 0)[1] > 0
-
-    def _resume(self, one: Parked) -> None:
-        """Run a held pull again; this time it gets an answer."""
-        try:
-            response = self._pull(one.peer, one.request, first=False)
-        except Refused as error:
-            response = answer(one.request, error.code, None, remark=error.remark, json_header=True)
-        except StoreError as error:
-            response = answer(one.request, ResponseCode.SYSTEM_ERROR, None, remark=str(error),
-                              json_header=True)
-        if response is not None:
-            one.peer.reply(one.request, response)
 
     def forget(self, peer: Peer) -> None:
         """Drop what a closed connection had parked."""
