@@ -155,7 +155,7 @@ class OptionParser:
         return value
 
     def boolean(self, name: str, default: bool) -> bool:
-        """true or false."""
+        """A flag, given as true or false."""
         value = self.text(name, str(default)).lower()
         if value not in ("true", "false"):
             raise ConfigError(f"option {self.spelled(name)!r} is {value!r}, not true or false")

@@ -76,7 +76,7 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
         """Check what the user gave. Raises ConfigError that names the option."""
-        return _ReadParser("source", _READ_OPTIONS, options).read_options()
+        return _ReadParser(options, _READ_OPTIONS).read_options()
 
 
 class _ReadParser(OptionParser):
@@ -84,32 +84,32 @@ class _ReadParser(OptionParser):
 
     def read_options(self) -> ReadOptions:
         topics = self._topics()
-        starting = parse_offsets("startingOffsets", self._text("startingOffsets", EARLIEST), topics)
-        ending = parse_offsets("endingOffsets", self._text("endingOffsets", LATEST), topics)
+        starting = parse_offsets("startingOffsets", self.text("startingOffsets", EARLIEST), topics)
+        ending = parse_offsets("endingOffsets", self.text("endingOffsets", LATEST), topics)
         if ending.default == EARLIEST:
             raise ConfigError("option 'endingOffsets' cannot be 'earliest'")
-        group = self._text("group", DEFAULT_GROUP)
+        group = self.text("group", DEFAULT_GROUP)
         check_group(group, _RESERVED_GROUP)
         return ReadOptions(
-            namesrv_addr=self._name_servers(),
+            namesrv_addr=self.connection().namesrv_addr,
             topics=topics,
             tags=self._tags(),
             group=group,
             columns=self._columns(),
             starting_offsets=starting,
             ending_offsets=ending,
-            fail_on_data_loss=self._bool("failOnDataLoss", True),
-            skip_corrupt=self._choice("onCorruptMessage", "fail", "skip") == "skip",
-            max_records_per_partition=self._optional_int("maxRecordsPerPartition", 1),
-            min_partitions=self._optional_int("minPartitions", 1),
-            min_records_per_partition=self._int("minRecordsPerPartition", 10_000, 0),
-            arrow_batch_rows=self._int("arrowBatchRows", 10_000, 1),
-            arrow_batch_bytes=self._size("arrowBatchBytes", 16 << 20, 1 << 30),
-            pull_batch_size=self._int("pullBatchSize", 32, 1, 1 << 16),
-            pull_pipeline=self._int("pullPipeline", 8, 1, 256),
-            pull_timeout=self._int("pullTimeoutMs", 20_000, 1) / 1000,
-            retries=self._int("fetchOffset.numRetries", 3, 0),
-            retry_interval=self._int("fetchOffset.retryIntervalMs", 1_000, 0) / 1000,
+            fail_on_data_loss=self.boolean("failOnDataLoss", True),
+            skip_corrupt=self.choice("onCorruptMessage", "fail", "skip") == "skip",
+            max_records_per_partition=self.optional_integer("maxRecordsPerPartition", 1),
+            min_partitions=self.optional_integer("minPartitions", 1),
+            min_records_per_partition=self.integer("minRecordsPerPartition", 10_000, 0),
+            arrow_batch_rows=self.integer("arrowBatchRows", 10_000, 1),
+            arrow_batch_bytes=self.size("arrowBatchBytes", 16 << 20, 1 << 30),
+            pull_batch_size=self.integer("pullBatchSize", 32, 1, 1 << 16),
+            pull_pipeline=self.integer("pullPipeline", 8, 1, 256),
+            pull_timeout=self.integer("pullTimeoutMs", 20_000, 1) / 1000,
+            retries=self.integer("fetchOffset.numRetries", 3, 0),
+            retry_interval=self.integer("fetchOffset.retryIntervalMs", 1_000, 0) / 1000,
         )
 
     def _topics(self) -> tuple[str, ...]:
@@ -128,13 +128,13 @@ class _ReadParser(OptionParser):
         return tuple(topics)
 
     def _tags(self) -> str:
-        value = self._text("tags", "*")
+        value = self.text("tags", "*")
         if "," in value and "||" not in value:
             value = "||".join(value.split(","))
         return TagFilter(value).expression
 
     def _columns(self) -> tuple[str, ...]:
-        with_properties = self._bool("includeProperties", True)
+        with_properties = self.boolean("includeProperties", True)
         value = self._given.get("columns")
         if value is None:
             return COLUMNS if with_properties else COLUMNS[: COLUMNS.index("properties")]
