@@ -111,6 +111,15 @@ def test_route_that_is_none_is_a_typed_error(
     assert proxied_instance.route(topic) is None
 
 
+def test_a_round_that_the_end_overtakes_says_nothing(
+    instance: ClientInstance, embedded_broker: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance.keep_route(embedded_broker.topic(1))
+    instance.remoting.close()
+    instance.refresh_routes()
+    assert caplog.messages == []
+
+
 def test_name_servers_fail_over(
     embedded_broker: TestBroker, embedded_proxied: ProxiedCluster
 ) -> None:

@@ -95,6 +95,45 @@ def ask(client: RemotingClient, address: str, text: str, timeout: float = 10.0) 
     return got.ext_fields["text"]
 
 
+def test_call_at_the_end_of_a_connection_goes_over_the_next(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that never left is not failed by the end of the connection before."""
+    closed, go_on = threading.Event(), threading.Event()
+    on_close = Channel._on_close
+
+    def late(channel: Channel, connection: Connection, error: Exception) -> None:
+        closed.set()
+        assert go_on.wait(30.0)
+        on_close(channel, connection, error)
+
+    monkeypatch.setattr(Channel, "_on_close", late)
+    assert ask(client, server.address, "before") == "before"
+    server.handler = lambda peer, _: peer.connection.close("as the test wants")
+    client.invoke_oneway(server.address, RemotingCommand(1))
+    assert closed.wait(30.0)
+    server.handler = echo
+    answers: list[RemotingCommand | Exception] = []
+    client.invoke_async(server.address, RemotingCommand(2), 30.0, answers.append)
+    go_on.set()
+    wait_for(lambda: answers, "the answer")
+    assert isinstance(answers[0], RemotingCommand)
+
+
+def test_no_thread_to_connect_with_is_a_failed_connect(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(ConnectError, match="can't start new thread"):
+            client.invoke(server.address, RemotingCommand(1), 10.0)
+    wait_for(lambda: not fails(client, server.address), "another try")
+
+
+def no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_many_threads_get_their_own_answers(server: Server, client: RemotingClient) -> None:
     held: list[tuple[Peer, RemotingCommand]] = []
 
@@ -308,8 +347,44 @@ def test_closed_client_refuses_and_fails_what_waits(server: Server, client: Remo
     client.close()
     assert done.wait(10.0)
     assert isinstance(errors[0], ConnectionClosed)
-    with pytest.raises((ClientStateError, ConnectionClosed)):
+    with pytest.raises(ClientStateError, match="shut down"):
         client.invoke("127.0.0.1:9", RemotingCommand(1), 1.0)
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_no_call_brings_a_closed_client_back(
+    server: Server, client: RemotingClient, monkeypatch: pytest.MonkeyPatch, *, connected: bool
+) -> None:
+    """Neither by an address that was used before nor by a channel that somebody kept."""
+    opened: list[str] = []
+    open_socket = Channel._open
+
+    def noted(channel: Channel) -> socket.socket:
+        opened.append(channel.address)
+        return open_socket(channel)
+
+    monkeypatch.setattr(Channel, "_open", noted)
+    channel = client.channel(server.address)
+    if connected:
+        ask(client, server.address, "before")
+    client.close()
+    told: list[RemotingCommand | Exception] = []
+    calls: list[Callable[[], object]] = [
+        lambda: client.invoke(server.address, RemotingCommand(1), 10.0),
+        lambda: client.invoke_async(server.address, RemotingCommand(1), 10.0, told.append),
+        lambda: client.invoke_async_soon(server.address, RemotingCommand(1), 10.0, told.append),
+        lambda: client.invoke_oneway(server.address, RemotingCommand(1)),
+        lambda: channel.call(1, encode_frame(RemotingCommand(1)), 10.0, told.append),
+        lambda: channel.call_soon(1, encode_frame(RemotingCommand(1)), 10.0, told.append),
+        lambda: channel.send_oneway(1, encode_frame(RemotingCommand(1))),
+    ]
+    for call in calls:
+        with pytest.raises(ClientStateError, match="shut down"):
+            call()
+    if connected:
+        wait_for(lambda: server.left == 1, "the end of the connection")
+    assert not told
+    assert len(server.seen) == len(opened) == (1 if connected else 0)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from rocketmq_fast.client.tasks import PeriodicTasks
 from rocketmq_fast.errors import (
     BrokerError,
     BrokerNotFound,
+    ClientStateError,
     CodecError,
     ConfigError,
     NoNameServer,
@@ -352,6 +353,9 @@ class ClientInstance:
                     missing = True
             except (RemotingError, BrokerError, CodecError) as error:
                 logger.warning("route of topic %s was not refreshed: %s", topic, error)
+            except ClientStateError as error:  # stopped in between
+                logger.debug("route of topic %s was not refreshed: %s", topic, error)
+                return False
             else:
                 if not known:
                     self.rebalance_soon()

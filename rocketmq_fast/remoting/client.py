@@ -43,6 +43,7 @@ _CONNECT_BACKOFF_SECONDS = 0.5
 _COLLECT_FROM_CALLS = 8
 # A connection without traffic is closed, as both sides of the Java code do.
 _IDLE_SECONDS = 120.0
+_SHUT_DOWN = "the client was shut down"
 
 RequestCallback = Callable[[Connection, RemotingCommand], None]
 
@@ -110,12 +111,15 @@ class Channel:
 
         The first few leave at once. Requests of one thread keep their order.
         """
-        if self._connection is None or (
-            not self._flushing and len(self._calls) < _COLLECT_FROM_CALLS
+        connection = self._connection
+        if (
+            connection is None
+            or connection.closed
+            or (not self._flushing and len(self._calls) < _COLLECT_FROM_CALLS)
         ):
             self.call(opaque, frame, timeout, callback)
             return
-        self._calls[opaque] = _Call(callback, timeout)
+        self._note(opaque, timeout, callback)
         self._collected.append((opaque, frame))
         if not self._flushing:
             self._flushing = True
@@ -139,12 +143,24 @@ class Channel:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
+    def _note(self, opaque: int, timeout: float, callback: AnswerCallback) -> None:
+        """Keep a call before its request leaves. Raises ClientStateError after the end.
+
+        The end fails what it finds kept, and was announced before it looks: either it finds the
+        call, or the call finds the announcement.
+        """
+        self._calls[opaque] = _Call(callback, timeout)
+        if self._client.closed and self._calls.pop(opaque, None) is not None:
+            raise ClientStateError(_SHUT_DOWN)
+
     def call(self, opaque: int, frame: bytes, timeout: float, callback: AnswerCallback) -> None:
-        """Send an encoded request; the callback gets its answer or an error."""
-        call = _Call(callback, timeout)
+        """Send an encoded request; the callback gets its answer or an error.
+
+        Raises ClientStateError after the client was closed.
+        """
         connection = self._connection
-        if connection is not None:
-            self._calls[opaque] = call
+        if connection is not None and not connection.closed:
+            self._note(opaque, timeout, callback)
             try:
                 connection.send(frame)
             except RemotingError as error:
@@ -152,23 +168,29 @@ class Channel:
             return
         with self._lock:
             connection = self._connection
-            if connection is None:
-                self._calls[opaque] = call
+            if connection is None or connection.closed:
+                self._note(opaque, timeout, callback)
                 self._connect_later(opaque, frame)
                 return
         self.call(opaque, frame, timeout, callback)
 
     def send_oneway(self, opaque: int, frame: bytes) -> None:
-        """Send an encoded one-way request; a failure to do so is logged."""
+        """Send an encoded one-way request; a failure to do so is logged.
+
+        Raises ClientStateError after the client was closed.
+        """
+        if self._client.closed:
+            raise ClientStateError(_SHUT_DOWN)
         connection = self._connection
-        if connection is not None:
+        if connection is not None and not connection.closed:
             try:
                 connection.send(frame)
             except RemotingError as error:
                 logger.warning("one-way request to %s was not sent: %s", self.address, error)
             return
         with self._lock:
-            if self._connection is None:
+            connection = self._connection
+            if connection is None or connection.closed:
                 self._connect_later(None, frame)
                 return
         self.send_oneway(opaque, frame)
@@ -187,19 +209,29 @@ class Channel:
         if not self._connecting:
             self._connecting = True
             # Resolving a name can block for seconds, which the loop must not.
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._connect, name=f"rocketmq-connect-{self.address}", daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError as cause:  # the process may have no more
+                self._cannot_connect(cause)
 
     def _connect(self) -> None:
         try:
             sock = self._open()
         except (OSError, ConfigError) as cause:
-            error = ConnectError(f"cannot connect to {self.address}: {cause}", self.address)
-            error.__cause__ = cause
-            self._loop.call_soon(self._connect_failed, error)
+            self._cannot_connect(cause)
+            return
+        if self._client.closed:
+            sock.close()  # the loop may have ended, and nobody else would
             return
         self._loop.call_soon(self._connected, sock)
+
+    def _cannot_connect(self, cause: Exception) -> None:
+        error = ConnectError(f"cannot connect to {self.address}: {cause}", self.address)
+        error.__cause__ = cause
+        self._loop.call_soon(self._connect_failed, error)
 
     def _open(self) -> socket.socket:
         """A connected socket, through the TLS handshake where TLS is on."""
@@ -227,7 +259,7 @@ class Channel:
     def _connected(self, sock: socket.socket) -> None:
         if self._client.closed:
             sock.close()
-            self._connect_failed(ConnectionClosed("the client was shut down", self.address))
+            self._connect_failed(ConnectionClosed(_SHUT_DOWN, self.address))
             return
         connection = Connection(
             self._loop, sock, self.address, self._client.on_command, self._on_close
@@ -252,9 +284,10 @@ class Channel:
             if self._connection is connection:
                 self._connection = None
             waiting = {opaque for opaque, _ in self._unsent}  # for the next connection
-        for opaque in list(self._calls):
-            if opaque not in waiting:
-                self._fail(opaque, error)
+            # Under the lock: a call that comes now waits for the next one, and was not among these.
+            lost = [opaque for opaque in self._calls.copy() if opaque not in waiting]
+        for opaque in lost:
+            self._fail(opaque, error)
 
     def _fail_unsent(self, opaque: int | None, error: Exception) -> None:
         if opaque is None:
@@ -311,8 +344,8 @@ class Channel:
         """On the loop's thread, so that no connection is being taken over meanwhile."""
         connection = self._connection
         if connection is not None:
-            connection.close("the client was shut down")
-        error = ConnectionClosed("the client was shut down", self.address)
+            connection.close(_SHUT_DOWN)
+        error = ConnectionClosed(_SHUT_DOWN, self.address)
         with self._lock:
             self._unsent.clear()
         for opaque in list(self._calls):
@@ -364,7 +397,7 @@ class RemotingClient:
         if channel is None:
             with self._lock:
                 if self.closed:
-                    raise ClientStateError("the client was shut down")
+                    raise ClientStateError(_SHUT_DOWN)
                 channel = self._channels.setdefault(address, Channel(self, self._loop, address))
         return channel
 
@@ -391,7 +424,8 @@ class RemotingClient:
     def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Send a request and wait for its answer, whatever its code.
 
-        Raises ConnectError, ConnectionClosed, RequestTimeout, HookError, or CodecError.
+        Raises ConnectError, ConnectionClosed, RequestTimeout, HookError, CodecError, or
+        ClientStateError after `close`.
         """
         if self._loop.in_loop:
             raise ClientStateError("a blocking call on the event loop's thread would never return")
@@ -443,7 +477,10 @@ class RemotingClient:
             channel.sweep(now)
 
     def close(self) -> None:
-        """Close every connection; calls without an answer fail. Does not stop the loop."""
+        """Close every connection for good; calls without an answer fail, new ones are refused.
+
+        Does not stop the loop.
+        """
         with self._lock:
             self.closed = True
             channels = list(self._channels.values())
