@@ -18,6 +18,7 @@ from rocketmq_fast.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
+HURRY_SECONDS = 1.0  # for the commits at the exit of the interpreter
 OffsetAnswer = Callable[[MessageQueue, int, RemotingCommand | Exception], object]
 
 
@@ -53,8 +54,9 @@ class RemoteOffsetStore:
 
     Only values are sent that the broker which now stands for the queue has not confirmed yet, and
     of each queue one at a time: a broker's threads may carry out two that are under way in either
-    order. A pull carries an offset too, and one that is carried out late may set a later commit
-    back. The next pull repairs that; where none will follow, the offset is sent once more.
+    order. A pull carries an offset too where there is news, and one that is carried out late may
+    set a later commit back. When it has ended the commit counts as unknown and is repeated; where
+    no pull will follow, the broker is asked what it kept.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -63,7 +65,7 @@ class RemoteOffsetStore:
         self._lock = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
         self._confirmed: dict[MessageQueue, tuple[int, str]] = {}  # offset, and who has it
-        self._carried: dict[MessageQueue, int] = {}  # by the last pull
+        self._carried: dict[MessageQueue, int] = {}  # by the pull that is under way
         # A broker answers 0 for a queue it has no offset of, too. Stored, once the queue is seen to
         # be empty, it makes the queue known: a group can only be reset where all its queues are.
         # Not before: while queues change hands it could set another member's commit back.
@@ -106,14 +108,27 @@ class RemoteOffsetStore:
                 self._confirmed[queue] = (offset, address)
                 if offset == 0:
                     self._doubtful_zeros.add(queue)
+                else:
+                    self._begun.add((queue.broker_name, queue.topic))
         return offset
 
     def carry(self, queue: MessageQueue) -> int | None:
-        """The offset in memory, for a pull that is about to leave."""
+        """What a pull that is about to leave shall tell the broker; None when there is no news.
+
+        The pull before it has ended. The first offset of a topic goes alone, see `_send`.
+        """
         with self._lock:
+            carried = self._carried.pop(queue, None)
             offset = self._offsets.get(queue)
-            if offset is not None:
-                self._carried[queue] = offset
+            if offset is None or (queue.broker_name, queue.topic) not in self._begun:
+                return None
+            known = self._confirmed.get(queue)
+            if known is not None:
+                if carried is not None and carried != known[0]:
+                    del self._confirmed[queue]
+                elif known[0] == offset:
+                    return None
+            self._carried[queue] = offset
             return offset
 
     def doubt(self, broker_name: str) -> None:
@@ -122,6 +137,7 @@ class RemoteOffsetStore:
             for queue in list(self._confirmed):
                 if queue.broker_name == broker_name:
                     del self._confirmed[queue]
+            self._begun = {part for part in self._begun if part[0] != broker_name}
 
     def _is_confirmed(self, queue: MessageQueue, offset: int) -> bool:
         """Whether the broker that is to be told has this offset. Lock held."""
@@ -201,7 +217,6 @@ class RemoteOffsetStore:
                 self._begun.add((queue.broker_name, queue.topic))
                 self._confirm(queue, offset, address)
             on_answer(queue, offset, answer)
-            self._land(queue)
             for other, value in after:
                 # What is current now: by this time a newer one may be there, or another owner.
                 current = self.in_memory(other)
@@ -209,6 +224,7 @@ class RemoteOffsetStore:
                     on_answer(other, value, ClientStateError(f"{other} was given up"))
                 else:
                     self._send_one((other, current), on_answer, ())
+            self._land(queue)
 
         with self._lock:
             self._flying[queue] += 1
@@ -234,8 +250,14 @@ class RemoteOffsetStore:
                 answer.remark,
             )
 
+    def wait_landed(self, timeout: float) -> bool:
+        """Wait until everything that was sent is answered, and what waited for it sent too."""
+        with self._landed:
+            return self._landed.wait_for(lambda: not self._flying, timeout)
+
     def persist_now(self, queues: Iterable[MessageQueue]) -> None:
         """Store what changed, one queue after another, waiting for each answer."""
+        stored = []
         for queue, _ in self._changed(queues, self._is_certain):
             with self._landed:
                 self._landed.wait_for(partial(self._is_free, queue), OFFSET_TIMEOUT)
@@ -244,18 +266,34 @@ class RemoteOffsetStore:
                     continue
                 self._flying[queue] += 1
             try:
-                self._persist_one(queue, offset)
+                if self._persist_one(queue, offset):
+                    stored.append((queue, offset))
             finally:
                 self._land(queue)
+        for queue, offset in stored:
+            carried = self._carried.get(queue, offset)
+            if carried != offset and self._has_kept(queue, carried):
+                self._persist_one(queue, offset)
 
-    def _persist_one(self, queue: MessageQueue, offset: int) -> None:
+    def _has_kept(self, queue: MessageQueue, carried: int) -> bool:
+        """Whether the broker has the offset of the last pull in place of the later commit."""
+        try:
+            address = self._instance.master_of(queue)
+            return self._instance.brokers.consumer_offset(address, self._group, queue) == carried
+        except RocketMQError as error:
+            logger.warning("the offset of %s could not be checked: %s", queue, error)
+            return False
+
+    def _persist_one(self, queue: MessageQueue, offset: int) -> bool:
         try:
             address = self._instance.master_of(queue)
             self._instance.brokers.commit_offset(address, self._group, queue, offset)
         except RocketMQError as error:
             logger.warning("offset %d of %s was not stored: %s", offset, queue, error)
-            return
+            return False
+        self._begun.add((queue.broker_name, queue.topic))
         self._confirm(queue, offset, address)
+        return True
 
     def remove(self, queue: MessageQueue) -> None:
         """Forget the queue."""

@@ -20,6 +20,7 @@ from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.fetched import Fetched, Piece, PullQueue
 from rocketmq_fast.consumer.inspection import running_info_body
 from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
+from rocketmq_fast.consumer.offsets import HURRY_SECONDS
 from rocketmq_fast.consumer.pull_offsets import PullOffsetStore
 from rocketmq_fast.consumer.pull_options import PullConsumerOptions
 from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
@@ -422,8 +423,8 @@ class RunningPull:
     def stop(self, *, commit_last: bool, hurry: bool = False) -> None:
         """Store progress, leave the group, end.
 
-        `commit_last`: what the last poll gave counts as consumed. In a `hurry`, requests are sent
-        without waiting for their answers.
+        `commit_last`: what the last poll gave counts as consumed. In a `hurry`, the answers to all
+        commits together are waited for a moment, others not.
         """
         self.pulling = False
         self._stopped = True
@@ -433,6 +434,7 @@ class RunningPull:
                 self.stage()
             if hurry:
                 self.store.persist(names)
+                self.store.wait_landed(HURRY_SECONDS)
             else:
                 try:
                     self.store.commit_now(self.store.unconfirmed(names))

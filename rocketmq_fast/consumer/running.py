@@ -32,7 +32,7 @@ from rocketmq_fast.consumer.inspection import direct_result, running_info_body
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
 from rocketmq_fast.consumer.locks import RENEW_SECONDS, QueueLocks
 from rocketmq_fast.consumer.namespaces import plain_listener
-from rocketmq_fast.consumer.offsets import OffsetStore, RemoteOffsetStore
+from rocketmq_fast.consumer.offsets import HURRY_SECONDS, OffsetStore, RemoteOffsetStore
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.orderly import (
     ConsumeOrderlyService,
@@ -515,7 +515,7 @@ class RunningConsumer:
     def stop(self, timeout: float | None = None, *, hurry: bool = False) -> None:
         """Stop pulling, finish the running calls, store progress, leave the group.
 
-        In a `hurry`, requests are sent without waiting for their answers.
+        In a `hurry`, the answers to all commits together are waited for a moment, others not.
         """
         self.pulling = False
         self._stopped = True
@@ -524,16 +524,19 @@ class RunningConsumer:
         queues = self.assignment.close()
         if timeout is None:
             timeout = self.options.await_termination_millis_when_shutdown / 1000
+        begun = time.monotonic()
         if not self.service.stop(timeout):
             logger.warning(
                 "listeners of group %s still run after %.1f s; what they hold is delivered again",
                 self.group,
-                timeout,
+                time.monotonic() - begun,
             )
             self.settle_progress()
         storable = self.assignment.storable()
         if hurry:
             self.store.persist(storable)
+            if isinstance(self.store, RemoteOffsetStore):
+                self.store.wait_landed(HURRY_SECONDS)
         else:
             self.store.persist_now(storable)
         self.assignment.clear()  # from here on nothing more is noted
@@ -544,6 +547,10 @@ class RunningConsumer:
         if self._house_keeper is not threading.current_thread():
             self._house_keeper.join(5.0)
         self._release()
+
+    def stop_waiting(self) -> None:
+        """Have `stop` wait no longer for listener calls. Any thread, but no signal handler."""
+        self.service.stop_waiting()
 
     def _release(self) -> None:
         """Give up what the constructor took."""
