@@ -19,8 +19,8 @@ from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.fetched import Fetched, Piece, PullQueue
 from rocketmq_fast.consumer.inspection import running_info_body
-from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
 from rocketmq_fast.consumer.offsets import HURRY_SECONDS
+from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
 from rocketmq_fast.consumer.pull_offsets import PullOffsetStore
 from rocketmq_fast.consumer.pull_options import PullConsumerOptions
 from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
