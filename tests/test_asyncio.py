@@ -146,6 +146,27 @@ def test_end_waits_for_running_calls(embedded_broker: TestBroker) -> None:
     assert ended
 
 
+def test_the_wait_for_running_calls_can_be_ended(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
+    topic, group = broker.topic(1), broker.group()
+    broker.send(topic, bodies(1))
+    began = threading.Event()
+
+    async def listener(messages: list[MessageExt], context: ConsumeContext) -> object:
+        began.set()
+        await asyncio.Event().wait()
+        return SUCCESS
+
+    consumer = push(broker, group, topic, await_termination_millis_when_shutdown=3_600_000)
+    consumer.register_listener(listener)
+    with no_thread_left(), consumer:
+        assert began.wait(20.0)
+        running = consumer._running
+        assert running is not None
+        running.stop_waiting()  # one that is still to come, as it happens
+    assert broker.committed(group, topic).get(0, 0) == 0
+
+
 def test_orderly_listeners_are_not_async() -> None:
     consumer = PushConsumer("group", namesrv_addr="127.0.0.1:1")
     with pytest.raises(ConfigError, match="async"):

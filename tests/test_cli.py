@@ -23,7 +23,9 @@ from rocketmq_fast import Admin, MessageQueue, __version__, decode_messages
 from rocketmq_fast.cli import main
 from rocketmq_fast.cli.messages import details
 from rocketmq_fast.cli.render import shown
+from rocketmq_fast.cli.signals import stop_on_signals
 from rocketmq_fast.embedded import Cluster
+from tests.proxy import ProxiedCluster
 from tests.reference.messages_factory import build_message
 from tests.require import require
 
@@ -329,6 +331,35 @@ def test_interrupt_ends_consume_with_a_summary(cluster: Cluster) -> None:
             assert process.returncode == code, errors
             assert json.loads(rest)["messages"] == 1
             assert "Traceback" not in errors
+
+
+def test_the_second_signal_is_not_caught() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_signals() as stop:
+        assert not stop.wanted
+        signal.raise_signal(signal.SIGINT)
+        stop.wait()
+        assert stop.signal_number == signal.SIGINT
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_stop_that_waits_for_a_broker_says_so(cluster: Cluster) -> None:
+    assert run("produce", "--topic", "Frozen", "x", cluster=cluster).returncode == 0
+    words = ("consume", "--topic", "Frozen", "--group", "frozen", "--from", "first")
+    with (
+        ProxiedCluster(cluster.namesrv_addr, cluster.broker_addr) as proxied,
+        started(*words, NAMESRV_ADDR=proxied.namesrv_addr) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "x" in process.stdout.readline()
+        proxied.broker.freeze()
+        process.send_signal(signal.SIGINT)
+        assert "another signal ends the wait" in process.stderr.readline()
+        proxied.broker.thaw()
+        assert process.wait(SECONDS) == 0
 
 
 def test_a_reader_that_goes_away_ends_consume_and_loses_nothing(cluster: Cluster) -> None:

@@ -312,6 +312,39 @@ def test_signal_while_idle_and_twice(embedded_broker: TestBroker, tmp_path: Path
     assert broker.members(group) == []
 
 
+def test_second_signal_ends_the_wait_for_listeners(
+    embedded_broker: TestBroker, tmp_path: Path
+) -> None:
+    """What is waited for is said, and what the listener holds is not acknowledged."""
+    broker = embedded_broker
+    topic, group = broker.topic(1), broker.group()
+    broker.send(topic, bodies(3))
+    with member(
+        tmp_path,
+        "first",
+        broker.namesrv_addr,
+        group,
+        topic,
+        pause=600.0,
+        consume_thread_max=2,
+        consume_thread_min=2,
+        await_termination_millis_when_shutdown=600_000,
+    ) as first:
+        wait_for(lambda: len(first.lines("B")) == 2, first.said)
+        first.process.send_signal(signal.SIGINT)
+        text = f"group {group}: waiting up to 600 s for running listener calls (2)"
+        wait_for(lambda: text in first.said(), first.said)
+        first.process.send_signal(signal.SIGINT)
+        assert first.ended() == 0, first.said()
+    assert "what they hold is delivered again" in first.said()
+    assert "Traceback" not in first.said()
+    assert broker.members(group) == []
+    assert broker.committed(group, topic).get(0, 0) == 0
+    recorder = Recorder()
+    with consuming(broker.namesrv_addr, group, topic, recorder):
+        recorder.wait(3)
+
+
 def test_run_gives_the_signals_back(embedded_broker: TestBroker) -> None:
     broker = embedded_broker
     topic, group = broker.topic(1), broker.group()

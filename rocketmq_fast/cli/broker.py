@@ -115,9 +115,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
             f"ready: name server {cluster.namesrv_addr}, broker {cluster.broker_addr}, "
             f"store {cluster.store}{kept}",
         )
-        # In slices: on some platforms a wait without a timeout holds signals back.
-        while not stop.event.wait(1.0):
-            pass
+        stop.wait()
     return 0
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +29,11 @@ from rocketmq_fast.cli.signals import Stop, stop_on_signals
 from rocketmq_fast.cli.tally import Tally
 from rocketmq_fast.errors import ConfigError
 
+logger = logging.getLogger(__name__)
+
 _TICK_SECONDS = 0.05
+# A stop that takes longer is explained.
+_SILENT_SECONDS = 1.0
 # A call of this listener takes microseconds; only one that waits for the end can still be there.
 _STOP_MILLIS = 500
 # From the moment that the stop begins until the workers see it. If it takes longer, the next call
@@ -179,7 +186,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         finally:
             printer.stopping.set()
             # A call that waits for the end is meant to be there.
-            with only_errors("rocketmq_fast.consumer"):
+            with only_errors("rocketmq_fast.consumer"), _explained():
                 consumer.shutdown()
             printer.stopped.set()
     if printer.broken is not None:
@@ -194,6 +201,22 @@ def run(options: argparse.Namespace, output: Output) -> int:
     return 128 + (stop.signal_number or signal.SIGINT)
 
 
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Say what is waited for when the block takes long."""
+    timer = threading.Timer(
+        _SILENT_SECONDS,
+        logger.warning,
+        ("waiting for the brokers to store the progress; another signal ends the wait",),
+    )
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _wait(
     timeout: float | None,
     output: Output,
@@ -204,7 +227,7 @@ def _wait(
 ) -> bool:
     """Wait for the end. Returns False when the time ran out."""
     end = None if timeout is None else time.monotonic() + timeout
-    while not (tally.full.is_set() or stop.event.is_set() or printer.broken):
+    while not (tally.full.is_set() or stop.wanted or printer.broken):
         tally.full.wait(_TICK_SECONDS)
         progress.update(tally.messages)
         try:

@@ -148,7 +148,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     with stop_on_signals() as stop, output.progress(f"to {options.topic}", total) as progress:
         with only_errors("rocketmq_fast.client"), producer:
             start = time.perf_counter()
-            while not (stop.event.is_set() or sent.errors):
+            while not (stop.wanted or sent.errors):
                 messages = []
                 for body in itertools.islice(bodies, batch):
                     keys = f"{options.keys}-{index}" if options.keys is not None else None

@@ -314,7 +314,11 @@ class AsyncConsumeService(ConsumeConcurrentlyService):
             if not self._tasks:
                 self._ended.set()
 
-        return self._on_loop(check) and self._ended.wait(timeout)
+        return self._on_loop(check) and self._ended.wait(timeout) and not self._tasks
+
+    def stop_waiting(self) -> None:
+        """Have the stop wait no longer for running calls."""
+        self._ended.set()
 
     def _end_loop(self) -> None:
         """Cancel what is left on our own loop, and end it."""

@@ -104,6 +104,7 @@ class WorkerPool(Generic[W]):
         self._idle: list[Worker] = []
         self._named = 0
         self._stopping = False
+        self._patient = True
         self._watching = False
         self._calls_seen = -1
         self._one_ended = threading.Condition(self._lock)
@@ -285,10 +286,16 @@ class WorkerPool(Generic[W]):
             me = threading.current_thread()
             while any(worker.thread is not me for worker in self._workers):
                 rest = end - time.monotonic()
-                if rest <= 0:
+                if rest <= 0 or not self._patient:
                     return False
                 self._one_ended.wait(rest)
         return True
+
+    def stop_waiting(self) -> None:
+        """Have `stop` return, also one that is still to come. Any thread, but no signal handler."""
+        with self._lock:
+            self._patient = False
+            self._one_ended.notify_all()
 
 
 class PooledService(ABC, Generic[W]):
@@ -329,6 +336,10 @@ class PooledService(ABC, Generic[W]):
     def call_seconds(self) -> float:
         """Smoothed time of a listener call."""
         return self._pool.call_seconds
+
+    def stop_waiting(self) -> None:
+        """Have the stop wait no longer for running calls."""
+        self._pool.stop_waiting()
 
     def resize(self, fewest: int, most: int) -> None:
         """Change how many threads there may be."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import signal
 import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from rocketmq_fast._core import MessageExt
@@ -22,6 +24,11 @@ from rocketmq_fast.protocol.names import DEFAULT_CONSUMER_GROUP, check_group, re
 logger = logging.getLogger(__name__)
 
 _EXIT_SECONDS = 1.0
+# A wait without a timeout holds signals back on some platforms.
+_SLICE_SECONDS = 1.0
+
+# What a handler may do while the main thread waits: put() is reentrant, Event.set() is not.
+_Signals = queue.SimpleQueue[int | None]
 
 
 class PushConsumer:
@@ -179,23 +186,51 @@ class PushConsumer:
         await asyncio.to_thread(self.shutdown)
 
     def run(self) -> None:
-        """Start unless started, block until SIGINT or SIGTERM, then shut down. Main thread only."""
+        """Start unless started, block until SIGINT or SIGTERM, then shut down. Main thread only.
+
+        Another signal ends the wait for listeners: what they hold is delivered again.
+        """
         if threading.current_thread() is not threading.main_thread():
             raise ClientStateError("run() handles signals, so it needs the main thread")
-        ended = threading.Event()
+        signals: _Signals = queue.SimpleQueue()
         before = {
-            number: signal.signal(number, lambda *_: ended.set())
+            number: signal.signal(number, lambda number, _: signals.put(number))
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:
-            if self._running is None:
-                self.start()
-            while not ended.wait(1.0):
-                pass  # in slices: a wait without a timeout holds signals back on some platforms
+            try:
+                if self._running is None:
+                    self.start()
+                _next(signals)
+            finally:
+                self._shutdown_heeding(signals)
         finally:
-            self.shutdown()
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _shutdown_heeding(self, signals: _Signals) -> None:
+        """Shut down on another thread, while this one heeds further signals."""
+        running = self._running
+        if running is None:
+            return
+        with ThreadPoolExecutor(1, f"rocketmq-stop-{running.group}") as executor:
+            stopped = executor.submit(self.shutdown)
+            stopped.add_done_callback(lambda _: signals.put(None))
+            try:
+                number = signals.get(timeout=_SLICE_SECONDS)
+            except queue.Empty:
+                logger.warning(
+                    "group %s: waiting up to %.0f s for running listener calls (%d); another "
+                    "signal ends the wait",
+                    self._group,
+                    self._options.await_termination_millis_when_shutdown / 1000,
+                    running.service.threads,
+                )
+                number = _next(signals)
+            while number is not None:
+                running.stop_waiting()
+                number = _next(signals)
+        stopped.result()
 
     def _require_running(self) -> RunningConsumer:
         running = self._running
@@ -249,3 +284,12 @@ class PushConsumer:
     def stats(self) -> dict[str, Any]:
         """Counters and gauges of this consumer; no request is made."""
         return self._require_running().stats()
+
+
+def _next(signals: _Signals) -> int | None:
+    """The next signal, or None for the end of the shutdown."""
+    while True:
+        try:
+            return signals.get(timeout=_SLICE_SECONDS)
+        except queue.Empty:
+            continue
