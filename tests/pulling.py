@@ -40,7 +40,7 @@ def assigned(namesrv_addr: str, group: str, topic: str, **options: Any) -> Itera
         yield consumer
 
 
-_SERVERS = ("rocketmq-broker", "rocketmq-namesrv")
+_SERVERS = ("rocketmq-broker", "rocketmq-namesrv", "rocketmq-embedded")
 
 
 @contextmanager
