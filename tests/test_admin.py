@@ -12,7 +12,6 @@ import pytest
 
 import rocketmq_fast as rmq
 from rocketmq_fast import Admin, Message, MessageExt, MessageQueue, Producer
-from rocketmq_fast.admin.admin import _parse_offset_id
 from rocketmq_fast.admin.bodies import (
     QueueLag,
     QueueRange,
@@ -21,6 +20,7 @@ from rocketmq_fast.admin.bodies import (
     members_of,
     topic_stats_of,
 )
+from rocketmq_fast.client.addresses import parse_offset_id
 from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.errors import (
     BodyError,
@@ -288,9 +288,9 @@ def test_messages_are_found_by_id_and_key(admin: Admin, producer: Producer) -> N
 
 
 def test_offset_ids() -> None:
-    assert _parse_offset_id("7F00000100002A9F000000005F669224") == ("127.0.0.1:10911", 0x5F669224)
+    assert parse_offset_id("7F00000100002A9F000000005F669224") == ("127.0.0.1:10911", 0x5F669224)
     sixteen = "0" * 31 + "1"
-    assert _parse_offset_id(f"{sixteen}00002A9F0000000000000005") == ("[::1]:10911", 5)
+    assert parse_offset_id(f"{sixteen}00002A9F0000000000000005") == ("[::1]:10911", 5)
 
 
 # ---------------------------------------------------------------------------------- life cycle

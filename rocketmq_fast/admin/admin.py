@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from ipaddress import ip_address
 from typing import Any, Literal, Self, TypeVar
 
 from rocketmq_fast._core import MessageExt, RemotingCommand
 from rocketmq_fast.admin.bodies import GroupMember, QueueLag, QueueRange
 from rocketmq_fast.admin.calls import AdminCalls
 from rocketmq_fast.admin.dead_letters import give_again, read_range
+from rocketmq_fast.client.addresses import parse_offset_id
 from rocketmq_fast.client.instance import (
     ClientInstance,
     acquire_instance,
@@ -389,7 +389,7 @@ class Admin:
         Raises QueryNotFound, ConfigError for what is no id, MessageDecodeError when no message
         begins at the offset, BrokerNotFound when the id names no broker of this cluster.
         """
-        address, offset = _parse_offset_id(msg_id)
+        address, offset = parse_offset_id(msg_id)
         info = self.cluster()
         for name, data in info.brokers.items():
             if address in data.broker_addrs.values():
@@ -477,17 +477,3 @@ def _milliseconds(moment: datetime | int) -> int:
     if isinstance(moment, datetime):
         return int(moment.timestamp() * 1000)
     return check_range("timestamp", moment, 0, 2**63 - 1)
-
-
-def _parse_offset_id(msg_id: str) -> tuple[str, int]:
-    """(broker address, commit log offset) of an offset message id. Raises ConfigError."""
-    try:
-        raw = bytes.fromhex(msg_id)
-    except (TypeError, ValueError):
-        raw = b""
-    if len(raw) not in (16, 28):
-        raise ConfigError(f"{msg_id!r} is no message id: 32 or 56 hex digits")
-    host = ip_address(raw[:-12])
-    port = int.from_bytes(raw[-12:-8], "big")
-    text = f"[{host}]" if host.version == 6 else str(host)
-    return f"{text}:{port}", int.from_bytes(raw[-8:], "big")

@@ -8,6 +8,9 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
+from ipaddress import ip_address
+
+from rocketmq_fast.errors import ConfigError
 
 _SIOCGIFADDR = 0x8915
 
@@ -31,6 +34,20 @@ def vip_channel(address: str) -> str:
     """The broker's second port, which pulls do not use: two below its first."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) - 2}"
+
+
+def parse_offset_id(msg_id: str) -> tuple[str, int]:
+    """(broker address, commit log offset) of an offset message id. Raises ConfigError."""
+    try:
+        raw = bytes.fromhex(msg_id)
+    except (TypeError, ValueError):
+        raw = b""
+    if len(raw) not in (16, 28):
+        raise ConfigError(f"{msg_id!r} is no message id: 32 or 56 hex digits")
+    host = ip_address(raw[:-12])
+    port = int.from_bytes(raw[-12:-8], "big")
+    text = f"[{host}]" if host.version == 6 else str(host)
+    return f"{text}:{port}", int.from_bytes(raw[-8:], "big")
 
 
 def local_ip() -> str:

@@ -36,13 +36,23 @@ class CheckPool:
             full = len(self._tasks) >= self._room
             if full and self._threads >= self._high:
                 return False
-            self._tasks.append(task)
             if self._threads < self._low or full:
-                self._threads += 1
-                threading.Thread(
-                    target=self._work, name=f"{self._name}-{self._threads}", daemon=True
-                ).start()
+                grown = self._grow()
+                if not grown and (full or not self._threads):
+                    return False
+            self._tasks.append(task)
             self._changed.notify()
+        return True
+
+    def _grow(self) -> bool:
+        """Add a thread; whether the process had one more."""
+        name = f"{self._name}-{self._threads + 1}"
+        try:
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        except RuntimeError as error:
+            logger.warning("thread %s: %s", name, error)
+            return False
+        self._threads += 1
         return True
 
     def stop(self) -> None:

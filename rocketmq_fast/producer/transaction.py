@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any, cast
 
 from rocketmq_fast._core import MessageExt, RemotingCommand
+from rocketmq_fast.client.addresses import parse_offset_id
 from rocketmq_fast.client.options import check_range
 from rocketmq_fast.errors import ConfigError, RocketMQError
 from rocketmq_fast.model import (
     LocalTransactionState,
     Message,
+    MessageQueue,
     SendResult,
     SendStatus,
     TransactionSendResult,
@@ -37,7 +39,6 @@ _DECISIONS = {
     LocalTransactionState.ROLLBACK_MESSAGE: int(MessageSysFlag.TRANSACTION_ROLLBACK),
     LocalTransactionState.UNKNOW: 0,
 }
-_OFFSET_HEX_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +133,13 @@ class TransactionProducer(Producer):
             state = LocalTransactionState.ROLLBACK_MESSAGE
         try:
             running.tell(
-                running.routes.address(result.message_queue),
+                running.master(result.message_queue),
                 given,
                 state,
                 error,
                 {
                     "tranStateTableOffset": str(result.queue_offset),
-                    "commitLogOffset": str(int(result.offset_msg_id[-_OFFSET_HEX_DIGITS:], 16)),
+                    "commitLogOffset": str(parse_offset_id(result.offset_msg_id)[1]),
                     "msgId": result.msg_id,
                 },
                 result.transaction_id,
@@ -189,6 +190,10 @@ class _TransactionRunning(Running):
         self._hooks: list[EndTransactionHook] = list(options.end_transaction_hooks)
         if self.trace_hook is not None:
             self._hooks.append(self.trace_hook.end_transaction)
+
+    def master(self, queue: MessageQueue) -> str:
+        """Where decisions go: never the VIP channel, as in Java. Raises BrokerNotFound."""
+        return self.instance.broker_address(queue.broker_name, only_this=True)[0]
 
     def check_transaction(
         self, address: str, message: MessageExt, fields: Mapping[str, str]

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketmq_fast import Admin, Message, OrderlyStatus, Producer, encode_frame
+from rocketmq_fast import (
+    Admin,
+    LocalTransactionState,
+    Message,
+    OrderlyStatus,
+    Producer,
+    TransactionProducer,
+    encode_frame,
+)
 from rocketmq_fast.client.addresses import vip_channel
 from rocketmq_fast.protocol.bodies import HeartbeatData
 from rocketmq_fast.protocol.codes import RequestCode
@@ -119,6 +127,22 @@ def test_what_goes_over_the_vip_channel(
     assert ports.codes["first"] == FIRST_PORT
     assert ports.codes["second"] >= second
     assert not ports.codes["second"] & FIRST_PORT
+
+
+def test_decisions_stay_on_the_first_port(broker: TestBroker, ports: TwoPorts) -> None:
+    commit = LocalTransactionState.COMMIT_MESSAGE
+    with TransactionProducer(
+        broker.group(),
+        execute=lambda *_: commit,
+        check=lambda _: commit,
+        namesrv_addr=ports.namesrv.address,
+        vip_channel_enabled=True,
+    ) as producer:
+        producer.send_in_transaction(Message(broker.topic(1), b"x"))
+        ended = RequestCode.END_TRANSACTION
+        wait_for(lambda: ended in ports.codes["first"] | ports.codes["second"], "the decision")
+    assert RequestCode.SEND_MESSAGE_V2 in ports.codes["second"]
+    assert ended not in ports.codes["second"]
 
 
 def test_one_port_unless_asked(broker: TestBroker, ports: TwoPorts) -> None:
