@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from rocketmq_fast import ConfigError, Message, MessageQueue, Producer
+from rocketmq_fast import ConfigError, Message, MessageQueue, Producer, RpcHook, SendError
 from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast.errors import MessageIllegal, RocketMQError
 from rocketmq_fast.producer.latency import AvoidFaults, FaultTable
 from rocketmq_fast.remoting.server import Peer
-from tests.scripted_cluster import ScriptedCluster, close
+from tests.scripted_cluster import SEND, ScriptedCluster, Step, close
 
 MESSAGE = Message("T", b"body")
 QUEUES = [MessageQueue("T", name, queue) for name in ("a", "b", "c") for queue in range(2)]
@@ -131,18 +132,58 @@ def test_without_the_option_only_the_retry_avoids_the_broker(cluster: ScriptedCl
     assert len(cluster.brokers["a"].sends) > 10
 
 
-def test_an_illegal_message_says_nothing_about_the_broker(cluster: ScriptedCluster) -> None:
-    for broker in cluster.brokers.values():
-        broker.steps.extend([13])
+def nonsense(peer: Peer, request: RemotingCommand) -> None:
+    peer.reply(request, RemotingCommand(0))
+
+
+@pytest.mark.parametrize("way", ["send", "send_async"])
+@pytest.mark.parametrize(
+    ("step", "avoided"),
+    [(close, True), (1, True), (2, True), (16, True), (nonsense, True), (13, False)],
+    ids=["closed", "error", "busy", "no permission", "nonsense", "illegal"],
+)
+def test_both_ways_hold_the_same_against_a_broker(
+    cluster: ScriptedCluster, way: str, step: Step, *, avoided: bool
+) -> None:
+    """An illegal message alone says nothing about the broker that refused it."""
+    cluster.brokers["a"].steps.append(step)
     with started(cluster, send_latency_fault_enable=True) as producer:
-        refused = 0
         for _ in range(40):
-            try:
-                producer.send(MESSAGE)
-            except MessageIllegal:
-                refused += 1
-    assert refused == 2
-    assert min(counts(cluster).values()) > 10
+            with contextlib.suppress(RocketMQError):
+                if way == "send":
+                    producer.send(MESSAGE)
+                else:
+                    producer.send_async(MESSAGE).result(30.0)
+    assert (counts(cluster)["a"] <= 2) == avoided  # before the failure, and the failure
+
+
+def test_a_broker_that_cannot_be_reached_is_avoided_by_async_sends_too(
+    cluster: ScriptedCluster,
+) -> None:
+    with started(cluster, send_latency_fault_enable=True) as producer:
+        cluster.stop_brokers("a")
+        for _ in range(5):
+            producer.send_async(MESSAGE).result(30.0)
+        running = producer._running
+        assert running is not None
+        assert running.sender.faults is not None
+        assert not running.sender.faults.available("a")
+
+
+def test_what_never_left_says_nothing_about_the_broker(cluster: ScriptedCluster) -> None:
+    class Refuses(RpcHook):
+        def before_request(self, address: str, request: RemotingCommand) -> None:
+            if request.code == SEND:
+                raise ValueError("not this one")
+
+    with started(cluster, send_latency_fault_enable=True, rpc_hooks=[Refuses()]) as producer:
+        for send in (producer.send, lambda m: producer.send_async(m).result(30.0)):
+            with pytest.raises(SendError):
+                send(MESSAGE)
+        running = producer._running
+        assert running is not None
+        assert running.sender.faults is not None
+        assert running.sender.faults.least_bad() is None
 
 
 def test_when_every_broker_failed_one_is_tried_again(cluster: ScriptedCluster) -> None:

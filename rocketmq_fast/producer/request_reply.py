@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from concurrent.futures import Future
 
 from rocketmq_fast._core import MessageExt
 from rocketmq_fast.client.instance import ClientInstance
-from rocketmq_fast.errors import ClientStateError, ConfigError, ReplyTimeout
+from rocketmq_fast.errors import ClientStateError, ConfigError, ReplyTimeout, RocketMQError
 from rocketmq_fast.model import Message, MessageQueue, SendResult
 from rocketmq_fast.producer.outgoing import Outgoing
 from rocketmq_fast.producer.sender import Sender
@@ -56,7 +57,7 @@ class Requests:
 
     def send(self, out: Outgoing, timeout: float, queue: MessageQueue | None) -> Future[MessageExt]:
         """Send a request; the future gets the reply, or the reason why there is none."""
-        self._announce(out.topic)
+        deadline = time.monotonic() + timeout
         request = _Request(self, out.topic, timeout)
         out.properties[_CORRELATION_ID] = request.correlation_id
         out.properties[_REPLY_TO_CLIENT] = self._instance.client_id
@@ -65,7 +66,16 @@ class Requests:
             self._open.add(request)
         self._instance.pushed.expect(request.correlation_id, request.on_reply)
         request.timer = self._instance.loop.call_later(timeout, request.on_time)
-        self._sender.send_async(out, timeout, queue, request.on_sent)
+        try:
+            self._announce(out.topic)
+        except RocketMQError as error:
+            request.fail(error)
+            return request.future
+        left = deadline - time.monotonic()
+        if left > 0:
+            self._sender.send_async(out, left, queue, request.on_sent)
+        else:
+            request.on_time()
         return request.future
 
     def _announce(self, topic: str) -> None:

@@ -16,6 +16,8 @@ from rocketmq_fast.errors import (
     BrokerNotFound,
     ClientStateError,
     CodecError,
+    HookError,
+    MessageEncodeError,
     RemotingError,
     RequestTimeout,
     RocketMQError,
@@ -39,6 +41,8 @@ SendCallback = Callable[[SendResult | None, Exception | None], object]
 # One-way requests wait here rather than fill the memory when the broker reads slower than we send.
 _ONEWAY_UNSENT_BYTES = 16 << 20
 _ONEWAY_POLL_SECONDS = 0.001
+# Of this client's making: they say nothing about the broker.
+_NEVER_LEFT = (HookError, MessageEncodeError)
 
 
 def _failed(out: Outgoing, causes: list[Exception]) -> SendError:
@@ -92,11 +96,16 @@ class Sender:
             command.ext_fields["k"] = "true"
         return command
 
-    def note(self, queue: MessageQueue, began: float, *, failed: bool) -> None:
-        """Remember how long a broker took, where that is wanted."""
-        if self.faults is not None:
-            latency = (time.monotonic() - began) * 1000
-            self.faults.record(queue.broker_name, latency, failed=failed)
+    def note(self, queue: MessageQueue, began: float, error: Exception | None) -> None:
+        """Remember how an attempt ended, where that is wanted."""
+        if self.faults is None or isinstance(error, _NEVER_LEFT):
+            return
+        failed = error is not None
+        if isinstance(error, BrokerError):
+            # What a broker holds against the message alone does not speak against the broker.
+            failed = error.retriable or error.refresh_route
+        latency = (time.monotonic() - began) * 1000
+        self.faults.record(queue.broker_name, latency, failed=failed)
 
     # ---------------------------------------------------------------------------------- waiting
 
@@ -124,15 +133,18 @@ class Sender:
             try:
                 stored = self._once(out, target, left)
             except BrokerError as error:
-                self.note(target, began, failed=error.retriable or error.refresh_route)
+                self.note(target, began, error)
                 if queue is not None or error.code not in options.retry_response_codes:
                     raise
                 failure: RocketMQError = error
             except (RemotingError, BrokerNotFound) as error:
-                self.note(target, began, failed=True)
+                self.note(target, began, error)
                 failure = error
+            except CodecError as error:
+                self.note(target, began, error)
+                raise
             else:
-                self.note(target, began, failed=False)
+                self.note(target, began, None)
                 if stored.status is SendStatus.SEND_OK or last:
                     return stored
                 if not options.retry_another_broker_when_not_store_ok:
@@ -301,10 +313,11 @@ class _AsyncSend:
         self._attempts_left -= 1
         self._began = time.monotonic()
         left = self._deadline - self._began
+        if left <= 0:
+            self._attempts_left = 0
+            self._again(RequestTimeout("the timeout of the send is over"))
+            return
         try:
-            if left <= 0:
-                self._attempts_left = 0
-                raise RequestTimeout("the timeout of the send is over")
             address = sender.routes.address(target)
             if sender.hooks is not None:
                 queue = sender.names.unwrap_queue(target)
@@ -312,6 +325,7 @@ class _AsyncSend:
             command = sender.command(self.out, target)
             sender.instance.remoting.invoke_async_soon(address, command, left, self._on_answer)
         except (RemotingError, BrokerNotFound) as error:
+            sender.note(target, self._began, error)
             self._again(error)
         except Exception as error:  # noqa: BLE001 - as in start
             self.fail(error)
@@ -320,7 +334,7 @@ class _AsyncSend:
         """Loop thread."""
         sender, target = self._sender, self._target
         if isinstance(answer, Exception):
-            sender.note(target, self._began, failed=True)
+            sender.note(target, self._began, answer)
             if isinstance(answer, RemotingError):
                 self._again(answer)
             else:
@@ -329,10 +343,10 @@ class _AsyncSend:
         try:
             result = send_result(answer, sender.names.unwrap_queue(target), self.out.msg_id)
         except (BrokerError, CodecError) as error:
-            sender.note(target, self._began, failed=error.retriable)
+            sender.note(target, self._began, error)
             self.fail(error)
             return
-        sender.note(target, self._began, failed=False)
+        sender.note(target, self._began, None)
         self._attempted(result, None)
         self._end(result, None)
 
