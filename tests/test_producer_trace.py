@@ -80,6 +80,28 @@ def test_many_records_are_cut_into_messages_that_a_broker_takes(cluster: Scripte
     assert bodies.count(b"\x02") == 1000
 
 
+@pytest.mark.parametrize("word", ["€" * 1000, "€" * 9000, "€" * 11_000])
+def test_keys_are_measured_in_bytes(cluster: ScriptedCluster, word: str) -> None:
+    """Properties are bytes; keys that no message can carry are left out, their records are not."""
+    producer = started(cluster)
+    dispatcher = dispatcher_of(producer)
+    for i in range(40):
+        dispatcher.append(record("Pub", i), f"id{i}", f"{word}{i}")
+    dispatcher.start()
+    dispatcher.stop()
+    producer.shutdown()
+    commands = cluster.brokers["a"].sends
+    assert b"".join(body_of(command) for command in commands).count(b"\x02") == 40
+    assert all(len(command.ext_fields["i"].encode()) < 32_767 for command in commands)
+    found = [
+        key
+        for command in commands
+        for key in decode_properties(command.ext_fields["i"].encode())["KEYS"].split()
+    ]
+    assert {f"id{i}" for i in range(40)} <= set(found)
+    assert len([key for key in found if key.startswith(word)]) == (40 if len(word) < 10_000 else 0)
+
+
 def test_what_finds_no_room_is_dropped_and_counted(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 _GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 _ROOM = 1024
-# A message of records is sent when it has so many characters, its keys so many, or at this age.
+# A message of records is sent when it has so many characters, or at this age.
 _MOST_CHARS = 118_000
-_MOST_KEY_CHARS = 30_000  # properties may have 32767 bytes
+_MOST_KEY_BYTES = 30_000  # of a message of records: properties may have 32767 bytes
 _AGE_SECONDS = 0.5
 _SEND_SECONDS = 5.0
 _MOST_IN_FLIGHT = 16
@@ -83,7 +83,7 @@ class TraceDispatcher:
 
     def append(self, text: str, *keys: str | None) -> None:
         """Line a record up; it can be found by its keys, of which each may be several words."""
-        words = tuple(word for key in keys if key for word in key.split())
+        words = tuple(_fitting(word for key in keys if key for word in key.split()))
         with self._changed:
             if len(self._records) >= _ROOM:
                 self._drop(1, "too many wait to be sent")
@@ -142,12 +142,15 @@ class TraceDispatcher:
                     break
                 self._changed.wait(_SEND_SECONDS if waiting else left)
             batch = []
-            chars = key_chars = 0
-            while self._records and chars < _MOST_CHARS and key_chars < _MOST_KEY_CHARS:
-                text, keys = self._records.popleft()
+            chars = key_bytes = 0
+            while self._records and chars < _MOST_CHARS:
+                text, keys = self._records[0]
+                key_bytes += sum(map(_size, keys))
+                if batch and key_bytes > _MOST_KEY_BYTES:
+                    break
+                self._records.popleft()
                 batch.append((text, keys))
                 chars += len(text)
-                key_chars += sum(len(key) + 1 for key in keys)
             self._chars -= chars
             return batch
 
@@ -196,6 +199,21 @@ class TraceDispatcher:
         if not queues:
             raise TopicRouteNotFound(self.topic, f"topic {self.topic!r} has no writable queue")
         return queues[next(self._turn) % len(queues)]
+
+
+def _size(key: str) -> int:
+    """Bytes that a key takes in the properties."""
+    return len(key.encode()) + 1
+
+
+def _fitting(words: Iterable[str]) -> Iterable[str]:
+    """The first words, as many as one message can be found by."""
+    left = _MOST_KEY_BYTES
+    for word in words:
+        left -= _size(word)
+        if left < 0:
+            return
+        yield word
 
 
 def _distinct(words: Iterable[str]) -> Iterable[str]:
