@@ -18,6 +18,7 @@ from rocketmq_fast.embedded.pull import PullService
 from rocketmq_fast.embedded.queries import QueryService
 from rocketmq_fast.embedded.replies import ReplyService
 from rocketmq_fast.embedded.schedule import ScheduleService
+from rocketmq_fast.embedded.scope import LoopScope
 from rocketmq_fast.embedded.send import SendService
 from rocketmq_fast.embedded.state import BrokerState
 from rocketmq_fast.embedded.store import MessageStore, now_ms
@@ -65,10 +66,9 @@ class Broker:
         durable: bool = True,
     ) -> None:
         self.config = config
-        self._loop = loop
+        self._loop = LoopScope(loop)
         self._durable = durable
         self._register = register
-        self._stopped = False
         self.server = RemotingServer(
             loop, self._on_request, on_disconnect=self._on_disconnect,
             max_connections=config.max_connections,
@@ -164,7 +164,7 @@ class Broker:
         self._register(self)
 
     def _on_request(self, peer: Peer, request: RemotingCommand) -> None:
-        if not self._stopped:
+        if not self._loop.ended:
             self._dispatcher.dispatch(peer, request)
 
     def _on_disconnect(self, peer: Peer) -> None:
@@ -211,8 +211,6 @@ class Broker:
 
     def _flush(self) -> None:
         """Save the indexes and make the log durable, in the background."""
-        if self._stopped:
-            return
         try:
             checkpoint = self.state.store.checkpoint()
         except OSError as error:
@@ -240,8 +238,6 @@ class Broker:
         return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _save_offsets(self) -> None:
-        if self._stopped:
-            return
         offsets = self.state.offsets
         snapshot = offsets.take_snapshot()
         if snapshot is not None:
@@ -258,24 +254,22 @@ class Broker:
 
     def _expire_messages(self) -> None:
         """Delete the oldest segments when they are too old, or the log is too large."""
-        if not self._stopped:
-            self.state.store.expire()
-            self._loop.call_later(self.config.retention_interval, self._expire_messages)
+        self.state.store.expire()
+        self._loop.call_later(self.config.retention_interval, self._expire_messages)
 
     def _expire_clients(self) -> None:
-        if not self._stopped:
-            self.state.members.expire(self.config.client_expiry)
-            self._loop.call_later(_EXPIRY_SCAN, self._expire_clients)
+        self.state.members.expire(self.config.client_expiry)
+        self._loop.call_later(_EXPIRY_SCAN, self._expire_clients)
 
     # ---------------------------------------------------------------------------- end
 
     def stop_serving(self) -> None:
         """Accept nothing more and end all connections. Loop thread."""
-        self._stopped = True
+        self._loop.end()
         self.server.close()
 
     def close(self) -> None:
-        """Save everything and release the store. After the loop has ended. Raises OSError."""
+        """Save everything and release the store. After the end of serving. Raises OSError."""
         self._io.shutdown(wait=True)
         try:
             self.state.offsets.save()

@@ -21,11 +21,12 @@ from rocketmq_fast.embedded.requests import (
     json_body,
     text,
 )
+from rocketmq_fast.embedded.scope import LoopScope
 from rocketmq_fast.protocol.codes import VERSION_4_9_4, Perm, RequestCode, ResponseCode
 from rocketmq_fast.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from rocketmq_fast._core import RemotingCommand
@@ -64,7 +65,8 @@ class BrokerData:
 class RouteTable:
     """Registered brokers and their topics."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.brokers: dict[str, BrokerData] = {}
         self.live: dict[str, LiveBroker] = {}
         self.topics: dict[str, dict[str, dict[str, Any]]] = {}
@@ -86,7 +88,7 @@ class RouteTable:
         if topics is not None and broker_id == 0 and (first or changed):
             self._replace_topics(name, topics)
         # A broker in this process never expires: it is gone when it says so.
-        seen = float("inf") if peer is None else time.monotonic()
+        seen = float("inf") if peer is None else self._clock()
         self.live[address] = LiveBroker(name, cluster, broker_id, data_version, seen, peer,
                                         ha_address)
         return broker.addresses.get(0) if broker_id != 0 else None
@@ -148,7 +150,7 @@ class RouteTable:
 
     def expired(self, seconds: float) -> list[str]:
         """Return the addresses that did not register for so long."""
-        limit = time.monotonic() - seconds
+        limit = self._clock() - seconds
         return [address for address, live in self.live.items() if live.last_seen < limit]
 
 
@@ -157,14 +159,14 @@ class NameServer:
 
     def __init__(
         self, loop: EventLoop, *, kv_path: Path | None = None, order_message_enable: bool = False,
-        durable: bool = True,
+        durable: bool = True, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self.routes = RouteTable()
+        self.routes = RouteTable(clock)
         self.server = RemotingServer(
-            loop, lambda peer, request: self._dispatcher.dispatch(peer, request),
-            on_disconnect=self._on_disconnect,
+            loop, self._on_request, on_disconnect=self._on_disconnect,
         )  # fmt: skip
-        self._loop = loop
+        self._clock = clock
+        self._loop = LoopScope(loop)
         self._kv_path = kv_path
         self._durable = durable
         self._order_message_enable = order_message_enable
@@ -200,14 +202,27 @@ class NameServer:
         self.server.start()
         self._loop.call_later(_SCAN_INTERVAL, self._scan)
 
+    def stop_serving(self) -> None:
+        """Accept nothing more and end all connections. Loop thread."""
+        self._loop.end()
+        self.server.close()
+
+    def _on_request(self, peer: Peer, request: RemotingCommand) -> None:
+        if not self._loop.ended:
+            self._dispatcher.dispatch(peer, request)
+
     def _scan(self) -> None:
+        self.drop_silent()
+        self._loop.call_later(_SCAN_INTERVAL, self._scan)
+
+    def drop_silent(self) -> None:
+        """Forget the brokers that have not registered for too long. Loop thread."""
         for address in self.routes.expired(BROKER_EXPIRY):
             log.warning("broker %s did not register for %.0f s", address, BROKER_EXPIRY)
             peer = self.routes.live[address].peer
             self.routes.unregister(address)
             if peer is not None:
                 peer.connection.close("no registration")
-        self._loop.call_later(_SCAN_INTERVAL, self._scan)
 
     def _on_disconnect(self, peer: Peer) -> None:
         for address, live in list(self.routes.live.items()):
@@ -290,6 +305,24 @@ class NameServer:
 
     # -------------------------------------------------------------------- registration
 
+    def register(
+        self, fields: Mapping[str, str], topics: Iterable[dict[str, Any]], version: int
+    ) -> dict[str, str] | None:
+        """Enter a broker of this process, as its request would; returns the ordered topics.
+
+        It stays until it is taken back, and has no topics but these. Loop thread.
+        """
+        known = {str(topic["topicName"]): topic for topic in topics}
+        name = fields["brokerName"]
+        self.routes.register(
+            cluster=fields["clusterName"], name=name, broker_id=int(fields["brokerId"]),
+            address=fields["brokerAddr"], topics=known.values(), data_version=(0, version),
+        )  # fmt: skip
+        for topic in [t for t, queues in self.routes.topics.items() if name in queues]:
+            if topic not in known:
+                self.routes.delete_topic(topic, name)
+        return self._kv.get(ORDER_NAMESPACE)
+
     def _register(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         fields = request.ext_fields
         crc = int32(fields, "bodyCrc32", 0)
@@ -337,7 +370,7 @@ class NameServer:
         live = self.routes.live.get(address)
         if live is None:
             return answer(request, ResponseCode.SUCCESS, {"changed": "true"})
-        live.last_seen = time.monotonic()
+        live.last_seen = self._clock()
         changed = live.data_version != version
         body = dump({"counter": live.data_version[1], "timestamp": live.data_version[0]})
         return answer(request, ResponseCode.SUCCESS,

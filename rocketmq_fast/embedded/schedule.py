@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from rocketmq_fast.embedded.scope import LoopScope
     from rocketmq_fast.embedded.store import MessageStore
-    from rocketmq_fast.remoting.loop import EventLoop
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class ScheduleService:
         self._topic_exists = topic_exists
         self._offsets: dict[int, int] = {}
         self._dirty = False
-        self._loop: EventLoop | None = None
+        self._loop: LoopScope | None = None
         saved = load_json(path) or {}
         try:
             for level, offset in (saved.get("offsetTable") or {}).items():
@@ -59,7 +59,7 @@ class ScheduleService:
         """Next offset to deliver by level."""
         return dict(self._offsets)
 
-    def start(self, loop: EventLoop) -> None:
+    def start(self, loop: LoopScope) -> None:
         """Deliver from now on, on the loop."""
         self._loop = loop
         loop.call_later(FIRST_DELAY, self._tick)

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from rocketmq_fast.embedded.groups import GroupTable, OffsetTable
     from rocketmq_fast.embedded.locks import LockTable
     from rocketmq_fast.embedded.members import Membership
+    from rocketmq_fast.embedded.scope import LoopScope
     from rocketmq_fast.embedded.store import MessageStore
     from rocketmq_fast.embedded.topics import TopicTable
-    from rocketmq_fast.remoting.loop import EventLoop
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class BrokerState:
     """The tables of a broker."""
 
     config: BrokerConfig
-    loop: EventLoop
+    loop: LoopScope
     store: MessageStore
     topics: TopicTable
     groups: GroupTable

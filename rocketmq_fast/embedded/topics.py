@@ -11,7 +11,7 @@ from rocketmq_fast.embedded.requests import Refused
 from rocketmq_fast.protocol.codes import Perm, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from rocketmq_fast.embedded.config import BrokerConfig
@@ -210,6 +210,15 @@ class TopicTable:
             return self.ensure(topic, 1)
         raise Refused(ResponseCode.TOPIC_NOT_EXIST,
                       f"topic[{topic}] not exist, apply first please!")
+
+    def set_ordered(self, ordered: Iterable[str]) -> None:
+        """Mark the topics that name servers know as ordered, and no others."""
+        names = set(ordered)
+        changed = [c for c in self._topics.values() if c.order != (c.name in names)]
+        for config in changed:
+            self._topics[config.name] = replace(config, order=not config.order)
+        if changed:
+            self._changed()
 
     def data_version(self) -> dict[str, int]:
         """Return the version that name servers compare."""
