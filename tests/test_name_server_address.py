@@ -64,6 +64,35 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
     made.close()
 
 
+def test_an_instance_that_ends_while_another_joins_is_made_anew_with_name_servers(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.body = b"127.0.0.1:1"
+    options = ClientOptions()
+    first = acquire_instance("joins", options)
+
+    class Overtaken:
+        """The table's lock; before it is had for the first time, the other one lets go."""
+
+        lock = threading.Lock()
+        waits = True
+
+        def __enter__(self) -> None:
+            if self.waits:
+                self.waits = False
+                release_instance(first)
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    monkeypatch.setattr("rocketmq_fast.client.instance._instances_lock", Overtaken())
+    second = acquire_instance("joins", options)
+    assert second is not first
+    assert second.name_servers.addresses == ("127.0.0.1:1",)
+    release_instance(second)
+
+
 @pytest.mark.parametrize(
     ("text", "addresses"),
     [

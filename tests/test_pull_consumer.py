@@ -257,6 +257,10 @@ def test_bad_use_says_what_is_wrong(filled: Filled) -> None:
     with no_thread_left(), consumer:
         with pytest.raises(ClientStateError, match="started already"):
             consumer.start()
+        with pytest.raises(ClientStateError, match=r"neither subscribe\(\) nor assign\(\)"):
+            consumer.poll(0.0)
+        with pytest.raises(ClientStateError, match="nothing to poll"):
+            next(iter(consumer))
         with pytest.raises(ClientStateError, match="not assigned"):
             consumer.seek(queue, 1)
         with pytest.raises(ConfigError, match="no queues"):
@@ -272,6 +276,11 @@ def test_bad_use_says_what_is_wrong(filled: Filled) -> None:
             consumer.poll(1.0, 0)
         with pytest.raises(ConfigError, match="timeout"):
             consumer.poll(-1.0)
+        consumer.unsubscribe()
+        with pytest.raises(ClientStateError, match="nothing to poll"):
+            consumer.poll_arrow(0.0)
+        consumer.subscribe("no_such_topic")  # may come to be
+        assert consumer.poll(0.0) == []
     with pytest.raises(TypeError, match="auto_commit"):
         PullConsumer(group, namesrv_addr=broker.namesrv_addr, autocommit=True)
     with pytest.raises(ConfigError, match="on_illegal_offset"):

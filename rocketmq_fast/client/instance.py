@@ -589,21 +589,24 @@ def acquire_instance(
     shall name them and does not.
     """
     addresses, address_server = options.namesrv_addr, options.address_server()
-    if address_server is not None and client_id not in _instances:
-        addresses = _first_list(address_server)  # not under the lock: it takes its time
-    with _instances_lock:
-        instance = _instances.get(client_id)
-        if instance is None:
-            instance = ClientInstance(client_id, options, addresses, address_server)
-            _instances[client_id] = instance
-        elif not instance.uses_name_servers_of(options):
-            raise ConfigError(
-                f"client {client_id!r} uses the name servers {instance.name_servers.addresses}, "
-                f"not {options.namesrv_addr}; give another instance_name"
-            )
-        instance.users += 1
-        instance.start()
-        return instance
+    while True:
+        with _instances_lock:
+            instance = _instances.get(client_id)
+            if instance is not None and not instance.uses_name_servers_of(options):
+                raise ConfigError(
+                    f"client {client_id!r} uses the name servers "
+                    f"{instance.name_servers.addresses}, not {options.namesrv_addr}; give another "
+                    "instance_name"
+                )
+            if instance is None and (addresses or address_server is None):
+                instance = ClientInstance(client_id, options, addresses, address_server)
+                _instances[client_id] = instance
+            if instance is not None:
+                instance.users += 1
+                instance.start()
+                return instance
+        if address_server is not None:
+            addresses = _first_list(address_server)  # not under the lock: it takes its time
 
 
 def _first_list(server: AddressServer) -> tuple[str, ...]:

@@ -250,11 +250,13 @@ class AsyncConsumeService(ConsumeConcurrentlyService):
         if self._line and not self._stopping:
             self._on_loop(self._grow)  # what waits would else wait for the next pull
 
-    def call_once(self, message: MessageExt, context: ConsumeContext) -> object:
-        """Call the listener outside of the flow, and wait. Not on the loop's thread."""
+    def call_once(
+        self, listener: AsyncListener, message: MessageExt, context: ConsumeContext
+    ) -> object:
+        """Call a listener outside of the flow, and wait. Not on the loop's thread."""
 
         async def call() -> object:
-            return await self._call([message], context)
+            return await listener([message], context)
 
         future = asyncio.run_coroutine_threadsafe(call(), self._aio)
         return future.result(_DIRECT_SECONDS)

@@ -100,14 +100,13 @@ class ConsumeConcurrentlyService(PooledService[Chunk]):
         queue = cast(AssignedQueue, chunk.queue)
         first, last = messages[0].queue_offset, messages[-1].queue_offset
         where = f"{queue.message_queue} offsets {first} to {last}"
+        fate = self._fate(messages, context)
         if error is not None:
-            logger.error("listener failed on %s; retrying later", where, exc_info=error)
+            logger.error("listener failed on %s; %s", where, fate, exc_info=error)
         elif status is ConsumeStatus.CONSUME_SUCCESS:
             logger.debug("listener acknowledged up to index %d of %s", context.ack_index, where)
         elif status is not ConsumeStatus.RECONSUME_LATER:
-            logger.error(
-                "listener returned %r on %s, not a ConsumeStatus; retrying later", status, where
-            )
+            logger.error("listener returned %r on %s, not a ConsumeStatus; %s", status, where, fate)
         succeeded = status is ConsumeStatus.CONSUME_SUCCESS
         acked = min(context.ack_index + 1, stop - start) if succeeded else 0
         settled = start + max(0, acked)
@@ -132,6 +131,14 @@ class ConsumeConcurrentlyService(PooledService[Chunk]):
                     failure,
                 )
                 unsent.append(index)
+                continue
+            if self._is_last(message, context):
+                logger.warning(
+                    "%s offset %d went to the dead letters after %d deliveries",
+                    queue.message_queue,
+                    message.queue_offset,
+                    message.reconsume_times + 1,
+                )
         keep = set(unsent)
         done = [m.queue_offset for i, m in enumerate(messages, start) if i not in keep]
         if done and not queue.dropped:
@@ -140,6 +147,22 @@ class ConsumeConcurrentlyService(PooledService[Chunk]):
             count_reconsume(messages[index - start])
             retry = Chunk(queue, chunk.batch, index, index + 1, 1)
             self._loop.call_later(_LOCAL_RETRY_SECONDS, self._submit, retry)
+
+    def _is_last(self, message: MessageExt, context: ConsumeContext) -> bool:
+        """Whether the broker moves a message that is given back to the dead letters."""
+        if context.delay_level_when_next_consume < 0:
+            return True
+        return message.reconsume_times >= self._options.reconsume_limit
+
+    def _fate(self, messages: list[MessageExt], context: ConsumeContext) -> str:
+        """What becomes of messages that failed."""
+        if self._broadcasting:
+            return "giving up"
+        last = sum(self._is_last(message, context) for message in messages)
+        if last == 0:
+            return "retrying later"
+        which = "" if last == len(messages) else f"{last} of {len(messages)} "
+        return f"moving {which}to the dead letters"
 
     def flush(self) -> None:
         """Acknowledge what workers gathered before the listener calls that hold them up."""

@@ -235,8 +235,9 @@ class PullConsumer:
     def poll(self, timeout: float = 1.0, max_messages: int | None = None) -> list[MessageExt]:
         """Messages of any of the queues, in order within each; an empty list after `timeout` s.
 
-        Without `max_messages` these are whole fetched batches. Raises what the brokers said when a
-        queue cannot go on.
+        Without `max_messages` these are whole fetched batches. Raises ClientStateError when topics
+        are neither subscribed nor queues assigned, and what the brokers said when a queue cannot go
+        on.
         """
         return messages_of(self._poll(timeout, max_messages, POLL_MESSAGES))
 

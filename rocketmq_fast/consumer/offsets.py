@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 HURRY_SECONDS = 1.0  # for the commits at the exit of the interpreter
 OffsetAnswer = Callable[[MessageQueue, int, RemotingCommand | Exception], object]
+# What to send, who hears the answer, and what to send after it.
+_Flight = tuple[tuple[MessageQueue, int], OffsetAnswer, Sequence[tuple[MessageQueue, int]]]
 
 
 class OffsetStore(Protocol):
@@ -72,6 +74,7 @@ class RemoteOffsetStore:
         self._doubtful_zeros: set[MessageQueue] = set()
         self._flying: Counter[MessageQueue] = Counter()  # sent and not answered yet
         self._landed = threading.Condition(self._lock)
+        self._parked: dict[MessageQueue, deque[_Flight]] = {}  # until what flies has landed
         self._begun: set[tuple[str, str]] = set()  # (broker, topic) that has an offset of ours
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
@@ -181,11 +184,19 @@ class RemoteOffsetStore:
         return not self._flying[queue]
 
     def _land(self, queue: MessageQueue) -> None:
+        """Something was answered; what waited for that takes its place."""
         with self._landed:
-            self._flying[queue] -= 1
-            if self._flying[queue] <= 0:
-                del self._flying[queue]
-            self._landed.notify_all()
+            parked = self._parked.get(queue)
+            if parked is None:
+                self._flying[queue] -= 1
+                if self._flying[queue] <= 0:
+                    del self._flying[queue]
+                self._landed.notify_all()
+                return
+            waiting = parked.popleft()
+            if not parked:
+                del self._parked[queue]
+        self._fly(*waiting)
 
     def _send(self, offsets: Iterable[tuple[MessageQueue, int]], on_answer: OffsetAnswer) -> None:
         """Send offsets; each answer or error goes to `on_answer`.
@@ -209,6 +220,20 @@ class RemoteOffsetStore:
         on_answer: OffsetAnswer,
         after: Sequence[tuple[MessageQueue, int]],
     ) -> None:
+        queue = item[0]
+        with self._lock:
+            if self._flying[queue]:
+                self._parked.setdefault(queue, deque()).append((item, on_answer, after))
+                return
+            self._flying[queue] += 1
+        self._fly(item, on_answer, after)
+
+    def _fly(
+        self,
+        item: tuple[MessageQueue, int],
+        on_answer: OffsetAnswer,
+        after: Sequence[tuple[MessageQueue, int]],
+    ) -> None:
         queue, offset = item
         address = ""
 
@@ -226,8 +251,6 @@ class RemoteOffsetStore:
                     self._send_one((other, current), on_answer, ())
             self._land(queue)
 
-        with self._lock:
-            self._flying[queue] += 1
         try:
             address, _ = self._instance.broker_address(queue.broker_name)
             self._instance.brokers.commit_offset_async(

@@ -185,8 +185,9 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
                 error = raised
             before, now = now, time.monotonic()
             worker.run.count(1, now - before)
-            counters.calls += 1
-            counters.call_seconds += now - before
+            with self._lock:
+                counters.calls += 1
+                counters.call_seconds += now - before
             if queue.dropped:
                 return None  # the result is void: the lock, or the offset, was lost meanwhile
             wait = self._settle(queue, taken, context, status, error)
@@ -202,9 +203,8 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
         error: BaseException | None,
     ) -> float | None:
         """Apply a result. Returns how long the queue is suspended, None to go on."""
-        counters = self._stats.topic(queue.message_queue.topic)
         if status is OrderlyStatus.SUCCESS:
-            counters.succeeded += len(taken)
+            self._count(queue, succeeded=len(taken))
             if context.auto_commit:
                 queue.on_removed(queue.process_queue.commit())
             return None
@@ -212,7 +212,7 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
         if status is OrderlyStatus.COMMIT:
             if context.auto_commit:
                 logger.warning("COMMIT means nothing with auto_commit; taken as SUCCESS: %s", where)
-            counters.succeeded += len(taken)
+            self._count(queue, succeeded=len(taken))
             queue.on_removed(queue.process_queue.commit())
             return None
         if status is OrderlyStatus.ROLLBACK and not context.auto_commit:
@@ -228,8 +228,14 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
                 status,
                 where,
             )
-        counters.failed += len(taken)
+        self._count(queue, failed=len(taken))
         return self._suspend(queue, taken, context)
+
+    def _count(self, queue: AssignedQueue, *, succeeded: int = 0, failed: int = 0) -> None:
+        counters = self._stats.topic(queue.message_queue.topic)
+        with self._lock:
+            counters.succeeded += succeeded
+            counters.failed += failed
 
     def _suspend(
         self, queue: AssignedQueue, taken: list[MessageExt], context: OrderlyContext
@@ -260,6 +266,12 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
                 error,
             )
             return False
+        logger.warning(
+            "%s offset %d was moved to the dead letters after %d deliveries",
+            queue.message_queue,
+            message.queue_offset,
+            message.reconsume_times + 1,
+        )
         return True
 
     def _suspension(self, context: OrderlyContext) -> float:

@@ -349,7 +349,16 @@ class RunningPull:
     # ---------------------------------------------------------------------------------- polls
 
     def begin_poll(self) -> None:
-        """Stage what earlier polls gave. Raises why a queue does not go on."""
+        """Stage what earlier polls gave.
+
+        Raises ClientStateError when there can never be anything to give, or why a queue does not go
+        on.
+        """
+        if self._assigned_by_user is None and self._subscriptions.is_empty:
+            raise ClientStateError(
+                f"pull consumer of group {self.group!r} has nothing to poll: neither subscribe() "
+                "nor assign() was called, or unsubscribe() since"
+            )
         if self._idle:
             self.start_idle()
         if self.options.auto_commit:

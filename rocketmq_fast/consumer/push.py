@@ -135,6 +135,12 @@ class PushConsumer:
                     raise ConfigError("an orderly listener needs message_model CLUSTERING")
             elif retry not in self._subscriptions.table():
                 self._subscriptions.put(subscribe(retry, "*"))
+            if not self._subscriptions.table().keys() - {retry}:
+                logger.warning(
+                    "consumer of group %s starts without a topic: call subscribe(), or it gets "
+                    "nothing but retries of the group",
+                    self._group,
+                )
             running = RunningConsumer(
                 group,
                 self._options,

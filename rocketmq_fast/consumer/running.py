@@ -280,14 +280,15 @@ class RunningConsumer:
         return plain_records(body, self._names, check_crc=False) if self._names else body
 
     def consume_directly(self, message: MessageExt) -> dict[str, object]:
-        """Call the listener with one message, outside of queues, offsets and locks."""
+        """Call the listener with one message, outside of queues, offsets, locks and hooks."""
         queue = MessageQueue(message.topic, message.broker_name or "", message.queue_id)
         context = OrderlyContext(queue) if self.order is not None else ConsumeContext(queue)
         status, error = None, None
         begun = time.monotonic()
         try:
             if isinstance(self.service, AsyncConsumeService):
-                status = self.service.call_once(message, cast(ConsumeContext, context))
+                listener = cast(AsyncListener, self._listener)
+                status = self.service.call_once(listener, message, cast(ConsumeContext, context))
             else:
                 status = self._listener([message], cast(Any, context))
         except BaseException as raised:  # noqa: BLE001  it is the answer

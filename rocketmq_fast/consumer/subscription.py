@@ -112,6 +112,11 @@ class Subscriptions:
             for topic, subscription in self._table.items():
                 self._table[topic] = subscription.renewed()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is subscribed."""
+        return not self._table
+
     def table(self) -> dict[str, Subscription]:
         """A copy."""
         with self._lock:

@@ -48,15 +48,26 @@ def test_refused_message_comes_back_as_itself(broker: TestBroker) -> None:
     assert broker.committed(group, RETRY + group) == {0: 5}
 
 
-def test_message_that_never_succeeds_is_dead_after_its_retries(broker: TestBroker) -> None:
+def test_message_that_never_succeeds_is_dead_after_its_retries(
+    broker: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     topic, group = broker.topic(1), broker.group()
     broker.send(topic, [b"poison", b"good"])
-    recorder = Recorder(lambda messages, _: LATER if messages[0].body == b"poison" else SUCCESS)
+
+    def listen(messages: list[MessageExt], _: ConsumeContext) -> ConsumeStatus:
+        if messages[0].body == b"poison":
+            raise ValueError("poison")
+        return SUCCESS
+
+    recorder = Recorder(listen)
     with consuming(broker.namesrv_addr, group, topic, recorder, max_reconsume_times=2):
         recorder.wait_deliveries(4)
         dead = dead_letters(broker, group, 1)
     assert [seen.reconsume_times for seen in recorder.of(b"poison")] == [0, 1, 2]
     assert len(recorder.of(b"good")) == 1
+    assert caplog.text.count("retrying later") == 2
+    assert caplog.text.count("moving to the dead letters") == 1
+    assert caplog.text.count("went to the dead letters after 3 deliveries") == 1
     # One copy, and nothing else.
     assert dead.bodies == [b"poison"]
     assert broker.max_offset(DLQ + group, 0) == 1
