@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from rocketmq_fast.spark.brokers import Brokers, cached_brokers, retrying
@@ -15,6 +21,8 @@ from rocketmq_fast.spark.options import ReadOptions
 from rocketmq_fast.spark.planner import RangesPartition, plan_partitions, resolve_ranges
 from rocketmq_fast.spark.reader import RangesReader
 from rocketmq_fast.spark.schema import check_schema, schema_of
+from rocketmq_fast.spark.writer import RocketMQStreamWriter, RocketMQWriter
+from rocketmq_fast.spark.writer_options import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,9 +35,12 @@ class RocketMQDataSource(DataSource):
     `.schema(...)`, which both take any part of the source's columns.
     """
 
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
-        self._read_options = ReadOptions.of(options)
+    _planned = False
+
+    def __getstate__(self) -> dict[str, object]:
+        # Spark hands a copy to the process that commits: what was written must not fail there
+        # because a name server is away.
+        return self.__dict__ | {"_planned": True}
 
     @classmethod
     def name(cls) -> str:
@@ -38,11 +49,22 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the options ask for."""
-        return schema_of(self._read_options.columns)
+        return schema_of(ReadOptions.of(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Batch reader for a part of the columns."""
-        return RocketMQReader(schema, self._read_options)
+        return RocketMQReader(schema, ReadOptions.of(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Batch writer of rows with these columns. Raises RocketMQError for what cannot work."""
+        return RocketMQWriter(schema, WriteOptions.of(self.options), overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Streaming writer of rows with these columns. Raises RocketMQError as `writer`."""
+        options = WriteOptions.of(self.options)
+        return RocketMQStreamWriter(schema, options, overwrite, check=not self._planned)
 
 
 class RocketMQReader(DataSourceReader):
