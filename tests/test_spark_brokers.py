@@ -19,11 +19,12 @@ from tests.require import require
 require("spark")  # before what imports pyspark
 
 from rocketmq_fast.spark.brokers import Brokers, cached_brokers, retrying  # noqa: E402
+from rocketmq_fast.spark.option_parser import ConnectOptions  # noqa: E402
 
 
 def test_bounds_of_all_queues(spark_cluster: Any, spark_topic: Filled) -> None:
     spark_cluster.create_topic("SparkWide", queues=300)
-    brokers = Brokers([spark_cluster.namesrv_addr])
+    brokers = Brokers(ConnectOptions((spark_cluster.namesrv_addr,)))
     try:
         queues, addresses = brokers.queues(["SparkRead", "SparkWide"])
         assert len(queues) == 304
@@ -40,7 +41,7 @@ def test_bounds_of_all_queues(spark_cluster: Any, spark_topic: Filled) -> None:
 
 
 def test_nobody_there() -> None:
-    brokers = Brokers(["127.0.0.1:1"])
+    brokers = Brokers(ConnectOptions(("127.0.0.1:1",)))
     try:
         with pytest.raises(NoNameServer, match=r"127\.0\.0\.1:1"):
             brokers.queues(["T"])
@@ -52,7 +53,7 @@ def test_nobody_there() -> None:
 
 
 def test_one_client_per_process_until_a_task_is_retried(spark_topic: Filled) -> None:
-    key = (spark_topic.namesrv_addr,)
+    key = ConnectOptions((spark_topic.namesrv_addr,))
     first = cached_brokers(key)
     assert cached_brokers(key) is first
     second = cached_brokers(key, fresh=True)

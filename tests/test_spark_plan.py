@@ -15,11 +15,17 @@ from tests.require import require
 require("spark")  # before what imports pyspark
 
 from rocketmq_fast.spark.offsets import (  # noqa: E402
+    COMMITTED,
+    EARLIEST,
+    LATEST,
+    AtTime,
     DataLossError,
-    OffsetSpec,
     QueueRange,
-    offsets_json,
+    offsets_of_table,
+    offsets_table,
     parse_offsets,
+    parse_time,
+    parse_times,
 )
 from rocketmq_fast.spark.options import ReadOptions  # noqa: E402
 from rocketmq_fast.spark.planner import plan_partitions, resolve_ranges  # noqa: E402
@@ -41,12 +47,13 @@ def part(number: int, start: int, end: int) -> QueueRange:
 
 def test_defaults() -> None:
     options = ReadOptions.of(BASE)
-    assert options.namesrv_addr == ("127.0.0.1:9876",)
+    assert options.connect.namesrv_addr == ("127.0.0.1:9876",)
     assert options.topics == ("T",)
     assert options.tags == "*"
     assert options.columns == COLUMNS
-    assert options.starting_offsets.default == "earliest"
-    assert options.ending_offsets.default == "latest"
+    assert options.starting_offsets.default == EARLIEST
+    assert options.ending_offsets.default == LATEST
+    assert ReadOptions.of(BASE, streaming=True).starting_offsets.default == LATEST
     assert options.fail_on_data_loss
     assert (options.arrow_batch_rows, options.arrow_batch_bytes) == (10_000, 16 << 20)
     assert (options.pull_batch_size, options.pull_pipeline, options.pull_timeout) == (32, 8, 20.0)
@@ -56,7 +63,7 @@ def test_names_ignore_case_and_have_aliases() -> None:
     options = ReadOptions.of(
         {"nameserver": "a:1;b:2,c:3", "SUBSCRIBE": "T, U,T", "subexpression": "A,B"}
     )
-    assert options.namesrv_addr == ("a:1", "b:2", "c:3")
+    assert options.connect.namesrv_addr == ("a:1", "b:2", "c:3")
     assert options.topics == ("T", "U")
     assert options.tags == "A||B"
     assert ReadOptions.of({"namesrvaddr": "a:1", "path": "T"}).topics == ("T",)
@@ -65,7 +72,7 @@ def test_names_ignore_case_and_have_aliases() -> None:
 
 def test_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "x:1")
-    assert ReadOptions.of({"topic": "T"}).namesrv_addr == ("x:1",)
+    assert ReadOptions.of({"topic": "T"}).connect.namesrv_addr == ("x:1",)
     monkeypatch.delenv("NAMESRV_ADDR")
     with pytest.raises(ConfigError, match="namesrvAddr"):
         ReadOptions.of({"topic": "T"})
@@ -97,11 +104,67 @@ def test_columns() -> None:
         ({"endingOffsets": "earliest"}, "endingOffsets"),
         ({"topic": "T,a b"}, "a b"),
         ({"topic": ""}, "blank"),
+        ({"topicPattern": "T.*"}, "'topic' and 'topicPattern'"),
+        ({"accessKey": "a"}, "'secretKey'"),
+        ({"tlsCaFile": "a"}, "useTLS"),
+        ({"namespace": "a b"}, "namespace"),
+        ({"expression": "a > 1", "tags": "A"}, "two filters"),
+        ({"expressionType": "SQL92"}, "'expression' is not set"),
+        ({"startingOffsets": '{"X":{}}', "topic": "T"}, "'X', which is not read"),
+        ({"startingOffsets": '{"X":"latest"}'}, "topic 'X', which is not read"),
+        ({"endingOffsets": "group"}, "cannot be 'group'"),
+        ({"startingTimestamp": "yesterday"}, "'startingTimestamp' is 'yesterday'"),
+        ({"startingTimestamp": "2", "endingTimestamp": "1"}, "after 'endingTimestamp'"),
+        ({"startingTimestamp": "-5m", "endingTimestamp": "-1h"}, "after 'endingTimestamp'"),
+        ({"maxRecordsPerTrigger": "5"}, "'maxRecordsPerTrigger' is for streaming"),
+        ({"commitOffsets": "true"}, "for streaming"),
     ],
 )
 def test_wrong_options(more: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ReadOptions.of(BASE | more)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"endingOffsets": "latest"}, "'endingOffsets' is for batch"),
+        ({"pushFilters": "true"}, "'pushFilters' is for batch"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "5, more than"),
+        ({"maxTriggerDelay": "5m"}, "needs 'minOffsetsPerTrigger'"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "5"}, "not a duration"),
+        ({"maxBytesPerTrigger": "0"}, "at least 1"),
+        ({"commitOffsets": "true"}, "needs 'group'"),
+    ],
+)
+def test_wrong_options_of_a_stream(more: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ReadOptions.of(BASE | more, streaming=True)
+
+
+def test_what_is_read() -> None:
+    base = {"namesrvAddr": "a:1"}
+    assert ReadOptions.of(base | {"subscribePattern": "T[0-9]+"}).pattern == "T[0-9]+"
+    options = ReadOptions.of(base | {"assign": '{"T":{"broker-a":[0,2]}}'})
+    assert options.topics == ("T",)
+    assert options.assigned == {queue(0), queue(2)}
+    for wrong in ('{"T":{"b":0}}', '{"T":[0]}', "[]", "{}", '{"T":{"b":[-1]}}', "T"):
+        with pytest.raises(ConfigError, match="assign"):
+            ReadOptions.of(base | {"assign": wrong})
+    with pytest.raises(ConfigError, match="regular expression"):
+        ReadOptions.of(base | {"topicPattern": "(T"})
+    with pytest.raises(ConfigError, match="'topic', 'topicPattern' and 'assign'"):
+        ReadOptions.of(base)
+    sql = ReadOptions.of(BASE | {"expression": "a > 1", "expressionType": "sql92"})
+    assert (sql.tags, sql.sql) == ("*", "a > 1")
+    assert ReadOptions.of(BASE | {"expression": "A,B"}).tags == "A||B"
+
+
+def test_secrets_are_not_shown() -> None:
+    given = BASE | {"accessKey": "id", "secretKey": "hush-hush", "securityToken": "hush-token"}
+    options = ReadOptions.of(given)
+    assert options.connect.client_options().signer() is not None
+    assert "hush" not in repr(options)
 
 
 def test_sizes_have_units() -> None:
@@ -113,58 +176,97 @@ def test_sizes_have_units() -> None:
 
 
 def test_offsets_of_json() -> None:
-    text = '{"T":{"broker-a":{"0":23,"1":-1,"2":-2}},"U":"latest"}'
-    spec = parse_offsets("startingOffsets", text, ["T", "U", "V"])
-    assert spec.resolve(queue(0), 5, 100) == 23
-    assert spec.resolve(queue(1), 5, 100) == 100
-    assert spec.resolve(queue(2), 5, 100) == 5
-    assert spec.resolve(queue(3), 5, 100) == 5
-    assert spec.resolve(queue(0, "U"), 5, 100) == 100
-    assert spec.resolve(queue(0, "V"), 5, 100) == 5
-    assert parse_offsets("endingOffsets", "{}", ["T"]).resolve(queue(0), 5, 100) == 100
+    text = '{"T":{"broker-a":{"0":23,"1":-1,"2":-2,"4":-3}},"U":"latest","W":"group"}'
+    spec = parse_offsets("startingOffsets", text, EARLIEST)
+    assert spec.position(queue(0)) == 23
+    assert spec.position(queue(1)) == LATEST
+    assert spec.position(queue(2)) == EARLIEST
+    assert spec.position(queue(3)) == EARLIEST
+    assert spec.position(queue(4)) == COMMITTED
+    assert spec.position(queue(0, "U")) == LATEST
+    assert spec.position(queue(0, "V")) == EARLIEST
+    assert spec.position(queue(0, "W")) == COMMITTED
+    assert parse_offsets("endingOffsets", "{}", LATEST).position(queue(0)) == LATEST
+
+
+def test_times() -> None:
+    assert parse_time("t", " 1700000000000 ") == AtTime(1_700_000_000_000)
+    assert parse_time("t", "2026-01-31T12:00:00Z") == parse_time("t", "2026-01-31T13:00:00+01:00")
+    assert parse_time("t", "2026-01-31T12:00:00") == parse_time("t", "2026-01-31T12:00:00Z")
+    assert parse_time("t", "1970-01-01T00:00:01.5Z") == AtTime(1500)
+    assert parse_time("t", "-10m").at(1_000_000) == 400_000
+    text = '{"T":{"broker-a":{"0":7,"1":"1970-01-01T00:00:01Z"}},"U":"-1s","V":9}'
+    spec = parse_times("startingOffsetsByTimestamp", text, EARLIEST)
+    assert spec.position(queue(0)) == AtTime(7)
+    assert spec.position(queue(1)) == AtTime(1000)
+    assert spec.position(queue(2)) == EARLIEST
+    assert spec.position(queue(0, "U")) == AtTime(1000, before_now=True)
+    assert spec.position(queue(0, "V")) == AtTime(9)
+    for wrong in ("-10", "10m", "", "-1.5", "9" * 16, "2026-13-01"):
+        with pytest.raises(ConfigError, match="'t' is"):
+            parse_time("t", wrong)
+
+
+def test_the_strongest_of_several_starts() -> None:
+    given = BASE | {
+        "startingOffsets": "latest",
+        "startingOffsetsByTimestamp": '{"T":5}',
+        "startingTimestamp": "7",
+        "endingOffsets": "latest",
+        "endingOffsetsByTimestamp": '{"T":8}',
+    }
+    options = ReadOptions.of(given)
+    assert options.starting_offsets.position(queue(0)) == AtTime(7)
+    assert options.ending_offsets.position(queue(0)) == AtTime(8)
+    del given["startingTimestamp"]
+    assert ReadOptions.of(given).starting_offsets.position(queue(0)) == AtTime(5)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("newest", "not earliest, latest or JSON"),
+        ("newest", "not earliest, latest, group or JSON"),
         ("[1]", "object of topics"),
-        ('{"X":{}}', "'X'"),
         ('{"T":7}', "not an object"),
         ('{"T":{"b":[0]}}', "not an object"),
         ('{"T":{"b":{"x":1}}}', "'x'"),
         ('{"T":{"b":{"0":true}}}', "not an integer"),
         ('{"T":{"b":{"0":1.5}}}', "not an integer"),
-        ('{"T":{"b":{"0":-3}}}', "least"),
+        ('{"T":{"b":{"0":-4}}}', "least"),
         ('{"T":{"b":{"0":1,"0":2}}}', "twice"),
     ],
 )
 def test_wrong_offsets(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse_offsets("startingOffsets", text, ["T"])
+        parse_offsets("startingOffsets", text, EARLIEST)
 
 
 def test_json_of_offsets_depends_on_the_offsets_only() -> None:
     offsets = {queue(n, t): n * 7 for n in range(12) for t in ("T", "A")}
     shuffled = list(offsets.items())
     random.Random(1).shuffle(shuffled)
-    text = offsets_json(offsets)
-    assert offsets_json(dict(shuffled)) == text
-    assert parse_offsets("startingOffsets", text, ["T", "A"]).queues == offsets
+    text = json.dumps(offsets_table(offsets))
+    assert json.dumps(offsets_table(dict(shuffled))) == text
+    assert offsets_of_table(json.loads(text)) == offsets
     assert list(json.loads(text)) == ["A", "T"]
+    for wrong in ({"T": 7}, {"T": {"b": {"x": 1}}}, {"T": {"b": {"0": None}}}):
+        with pytest.raises(ConfigError, match="checkpoint"):
+            offsets_of_table(wrong)
 
 
 # -------------------------------------------------------------------------------- ranges
 
-EARLIEST, LATEST = OffsetSpec("earliest"), OffsetSpec("latest")
 BOUNDS = {queue(0): (5, 100), queue(1): (0, 0), queue(2): (0, 10)}
+LOWS = {one: low for one, (low, _) in BOUNDS.items()}
+HIGHS = {one: high for one, (_, high) in BOUNDS.items()}
 ADDRESSES = {"broker-a": "127.0.0.1:10911"}
 
 
 def test_ranges_of_all_there_is() -> None:
-    ranges = resolve_ranges(BOUNDS, ADDRESSES, EARLIEST, LATEST, fail_on_data_loss=True)
+    ranges = resolve_ranges(BOUNDS, ADDRESSES, LOWS, HIGHS, fail_on_data_loss=True)
     assert ranges == [part(0, 5, 100), part(2, 0, 10)]
-    assert resolve_ranges(BOUNDS, ADDRESSES, LATEST, LATEST, fail_on_data_loss=True) == []
+    assert resolve_ranges(BOUNDS, ADDRESSES, HIGHS, HIGHS, fail_on_data_loss=True) == []
+    assert resolve_ranges(BOUNDS, ADDRESSES, HIGHS, LOWS, fail_on_data_loss=True) == []
 
 
 @pytest.mark.parametrize(
@@ -177,21 +279,18 @@ def test_ranges_of_all_there_is() -> None:
     ],
 )
 def test_what_the_broker_does_not_have(start: int, end: int, cut: tuple[int, int] | None) -> None:
-    specs = [OffsetSpec("earliest", {}, {queue(0): n}) for n in (start, end)]
     bounds = {queue(0): BOUNDS[queue(0)]}
+    places = {queue(0): start}, {queue(0): end}
     with pytest.raises(DataLossError, match=r"'T'.*queue 0.*\[5, 100\).*failOnDataLoss"):
-        resolve_ranges(bounds, ADDRESSES, *specs, fail_on_data_loss=True)
-    found = resolve_ranges(bounds, ADDRESSES, *specs, fail_on_data_loss=False)
+        resolve_ranges(bounds, ADDRESSES, *places, fail_on_data_loss=True)
+    found = resolve_ranges(bounds, ADDRESSES, *places, fail_on_data_loss=False)
     assert found == ([part(0, *cut)] if cut else [])
 
 
 def test_queues_that_do_not_exist() -> None:
-    spec = OffsetSpec("earliest", {}, {queue(9): 1})
-    with pytest.raises(ConfigError, match="queue 9"):
-        resolve_ranges(BOUNDS, ADDRESSES, spec, LATEST, fail_on_data_loss=False)
-    backwards = OffsetSpec("latest", {}, {queue(0): 10}), OffsetSpec("latest", {}, {queue(0): 9})
-    with pytest.raises(ConfigError, match="behind"):
-        resolve_ranges(BOUNDS, ADDRESSES, *backwards, fail_on_data_loss=True)
+    spec = parse_offsets("startingOffsets", '{"T":{"broker-a":{"9":1}}}', EARLIEST)
+    with pytest.raises(ConfigError, match=r"'startingOffsets'.*queue 9"):
+        spec.check_queues(BOUNDS)
 
 
 # --------------------------------------------------------------------------------- plans
@@ -275,7 +374,7 @@ def test_the_page_lists_the_options_and_columns(repository: Path) -> None:
         else (name, ())
         for name in names
     }
-    assert set(options._READ_OPTIONS.items()) <= listed
+    assert set(options.READ_OPTIONS.items()) <= listed
     columns = {column for name in names for column in name.split(", ")}
     assert set(COLUMNS) <= columns
     defaults = {row[0].removeprefix("| ").partition(" (")[0]: row[1] for row in rows}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rocketmq_fast._core import RemotingCommand
+from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.errors import (
     BrokerError,
     ConnectionClosed,
@@ -40,6 +41,7 @@ class ScriptedBroker:
     def __init__(self, loop: EventLoop, seed: int = 0) -> None:
         self.loop = loop
         self.client = self
+        self.names = Namespace(None)
         self.source = random.Random(seed)
         self.low: dict[int, int] = {}
         self.high: dict[int, int] = {}
@@ -243,7 +245,7 @@ def test_first_batch_is_small(loop: EventLoop) -> None:
 def test_messages_that_were_deleted(loop: EventLoop) -> None:
     broker = ScriptedBroker(loop)
     broker.low[0], broker.high[0] = 70, 200
-    with pytest.raises(DataLossError, match=r"'T'.*queue 0, offset.*\[70, 200\).*failOnDataLoss"):
+    with pytest.raises(DataLossError, match=r"'T'.*queue 0 at .*\[70, 200\).*failOnDataLoss"):
         read(broker, [part(0, 0, 200)], options())
     rows = read(broker, [part(0, 0, 200)], options(failOnDataLoss="false"))
     assert by_queue(rows) == {0: list(range(70, 200))}
@@ -263,7 +265,7 @@ def test_gap_between_offsets(loop: EventLoop) -> None:
     broker = ScriptedBroker(loop)
     broker.high[0] = 100
     broker.gone = {(0, 41), (0, 42)}
-    with pytest.raises(DataLossError, match="queue 0, offset"):
+    with pytest.raises(DataLossError, match=r"queue 0 at .*offset"):
         read(broker, [part(0, 0, 100)], options())
     rows = read(broker, [part(0, 0, 100)], options(failOnDataLoss="false"))
     assert by_queue(rows) == {0: [n for n in range(100) if n not in (41, 42)]}
@@ -273,7 +275,7 @@ def test_corrupt_message(loop: EventLoop) -> None:
     broker = ScriptedBroker(loop)
     broker.high[3] = 100
     broker.damaged = {(3, 17)}
-    with pytest.raises(MessageDecodeError, match=r"queue 3, offset 17.*CRC.*onCorruptMessage"):
+    with pytest.raises(MessageDecodeError, match=r"queue 3 at .*offset 17.*CRC.*onCorruptMessage"):
         read(broker, [part(3, 0, 100)], options())
     rows = read(broker, [part(3, 0, 100)], options(onCorruptMessage="skip"))
     assert by_queue(rows) == {3: [n for n in range(100) if n != 17]}
@@ -282,10 +284,10 @@ def test_corrupt_message(loop: EventLoop) -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "text"),
     [
-        (RemotingCommand(ResponseCode.NO_PERMISSION), BrokerError, "queue 0, offset 0"),
+        (RemotingCommand(ResponseCode.NO_PERMISSION), BrokerError, "queue 0 at .*offset 0"),
         (RemotingCommand(ResponseCode.SUCCESS), HeaderError, "nextBeginOffset"),
-        (RequestTimeout("late", ADDRESS), RequestTimeout, "queue 0, offset 0.*late"),
-        (ConnectionClosed("cut", ADDRESS), ConnectionClosed, "queue 0, offset 0.*cut"),
+        (RequestTimeout("late", ADDRESS), RequestTimeout, "queue 0 at .*offset 0.*late"),
+        (ConnectionClosed("cut", ADDRESS), ConnectionClosed, "queue 0 at .*offset 0.*cut"),
     ],
 )
 def test_errors_name_the_place(

@@ -34,7 +34,12 @@ def number_field(answer: RemotingCommand, name: str, what: str) -> int:
 
 
 def read_command(
-    group: str, queue: MessageQueue, offset: int, count: int, expression: str = "*"
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    count: int,
+    expression: str = "*",
+    expression_type: str = "TAG",
 ) -> RemotingCommand:
     """A pull that is answered at once and neither commits nor needs a member of the group."""
     fields = {
@@ -48,7 +53,7 @@ def read_command(
         "suspendTimeoutMillis": "0",
         "subscription": expression,
         "subVersion": "0",
-        "expressionType": "TAG",
+        "expressionType": expression_type,
     }
     return RemotingCommand(RequestCode.PULL_MESSAGE, fields)
 

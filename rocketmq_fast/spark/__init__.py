@@ -1,4 +1,5 @@
-"""RocketMQ for PySpark: `register(spark)`, then `spark.read.format("rocketmq")`.
+"""RocketMQ for PySpark: `register(spark)`, then `spark.read.format("rocketmq")` or
+`spark.readStream`.
 
 Where this package is installed, PySpark also finds the format by itself (pyspark_rocketmq).
 Python workers must be able to import it: PYSPARK_PYTHON names their interpreter.
@@ -13,13 +14,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from rocketmq_fast.spark.offsets import DataLossError
+from rocketmq_fast.spark.progress import lag
 from rocketmq_fast.spark.schema import SCHEMA
 from rocketmq_fast.spark.source import RocketMQDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SCHEMA", "DataLossError", "RocketMQDataSource", "register"]
+__all__ = ["SCHEMA", "DataLossError", "RocketMQDataSource", "lag", "register"]
 
 logger = logging.getLogger(__name__)
 

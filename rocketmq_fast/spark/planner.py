@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from pyspark.sql.datasource import InputPartition
 
-from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.model import MessageQueue
-from rocketmq_fast.spark.offsets import DataLossError, OffsetSpec, QueueRange, check_known
+from rocketmq_fast.spark.offsets import DataLossError, QueueRange
 
 logger = logging.getLogger(__name__)
 
@@ -38,40 +37,30 @@ class RangesPartition(InputPartition):
 def resolve_ranges(
     bounds: Mapping[MessageQueue, tuple[int, int]],
     addresses: Mapping[str, str],
-    starting: OffsetSpec,
-    ending: OffsetSpec,
+    starts: Mapping[MessageQueue, int],
+    ends: Mapping[MessageQueue, int],
     *,
     fail_on_data_loss: bool,
 ) -> list[QueueRange]:
-    """The range of each queue that holds [min, max); empty ones are left out.
+    """The range [start, end) of each queue that holds [min, max); empty ones are left out.
 
-    Raises ConfigError for queues that do not exist or a start behind the end, DataLossError for
-    offsets that the broker does not have, unless these shall only be cut.
+    Raises DataLossError for offsets that the broker does not have, unless these shall only be cut.
     """
-    check_known("startingOffsets", starting, list(bounds))
-    check_known("endingOffsets", ending, list(bounds))
     ranges = []
     for queue in sorted(bounds):
         low, high = bounds[queue]
-        wanted = QueueRange(
-            queue,
-            starting.resolve(queue, low, high),
-            ending.resolve(queue, low, high),
-            addresses[queue.broker_name],
-        )
-        if wanted.start > wanted.end and queue in starting.queues and queue in ending.queues:
-            raise ConfigError(f"startingOffsets is behind endingOffsets: {wanted}")
+        wanted = QueueRange(queue, starts[queue], ends[queue], addresses[queue.broker_name])
         start, end = wanted.start, wanted.end
         if start < low or start > high or end > high or (end < low and end != start):
-            _report_loss(wanted, low, high, fail_on_data_loss)
+            report_loss(f"{wanted}: the broker has [{low}, {high})", fail_on_data_loss)
             start, end = min(max(start, low), high), min(end, high)
         if start < end:
             ranges.append(replace(wanted, start=start, end=end))
     return ranges
 
 
-def _report_loss(wanted: QueueRange, low: int, high: int, fail_on_data_loss: bool) -> None:
-    text = f"{wanted}: the broker has [{low}, {high})"
+def report_loss(text: str, fail_on_data_loss: bool) -> None:
+    """Raise DataLossError, or warn."""
     if fail_on_data_loss:
         raise DataLossError(
             f"{text}; set failOnDataLoss to false to read what is there without an error"

@@ -18,18 +18,19 @@ from functools import partial
 
 from rocketmq_fast._core import ArrowBatch, ArrowBuilder, MessageBatch, RemotingCommand, TagFilter
 from rocketmq_fast._core.message import decode_command
-from rocketmq_fast.client.broker_calls import read_command
+from rocketmq_fast.client.broker_calls import number_field, read_command
+from rocketmq_fast.consumer.namespaces import plain_answer
 from rocketmq_fast.errors import (
     BrokerError,
     ConnectionClosed,
-    HeaderError,
     MessageDecodeError,
     RemotingError,
     RocketMQError,
 )
+from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.codes import ResponseCode
 from rocketmq_fast.spark.brokers import Brokers
-from rocketmq_fast.spark.offsets import DataLossError, QueueRange
+from rocketmq_fast.spark.offsets import DataLossError, QueueRange, where
 from rocketmq_fast.spark.options import ReadOptions
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ _FILTERED_WINDOW = 4000
 _MAX_BODY = 32 << 20
 _WAIT_SECONDS = 1.0
 
+Batch = ArrowBatch | list["RawMessage"]
+
 _CODES_OF_A_STEP = (
     ResponseCode.SUCCESS,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -53,14 +56,26 @@ _CODES_OF_A_STEP = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """A message that could not be decoded, as it is stored; the offset is None if unreadable."""
+
+    queue: MessageQueue
+    offset: int | None
+    stored: bytes
+
+
 @dataclass(slots=True, eq=False)
 class _Window:
-    """Offsets [cursor, end) of a queue, one pull in flight at a time."""
+    """Offsets [cursor, end) of a queue, one pull in flight at a time.
+
+    `parts` are what the pulls found, with the messages that shall be passed on undecoded.
+    """
 
     queue: _Queue
     cursor: int
     end: int
-    parts: list[MessageBatch]
+    parts: list[tuple[MessageBatch, list[RawMessage]]]
     failures: int = 0
     done: bool = False
 
@@ -79,15 +94,14 @@ class _Queue:
 
     def at(self, offset: int) -> str:
         """Where a trouble is, for messages."""
-        queue = self.part.queue
-        return (
-            f"topic {queue.topic!r}, broker {queue.broker_name!r} ({self.part.address}), "
-            f"queue {queue.queue_id}, offset {offset}"
-        )
+        return f"{where(self.part.queue)} at {self.part.address}, offset {offset}"
 
 
 class RangesReader:
-    """The ArrowBatches of some ranges. One thread iterates; leaving the loop ends the pulls."""
+    """The messages of some ranges: batches, and lists of messages that could not be decoded.
+
+    One thread iterates; leaving the loop ends the pulls.
+    """
 
     def __init__(
         self,
@@ -99,20 +113,23 @@ class RangesReader:
         self._loop = brokers.loop
         self._client = brokers.client
         self._options = options
+        self._names = brokers.names
         tags = TagFilter(options.tags)
         self._filter = None if tags.matches_all else tags
-        step = options.pull_batch_size if self._filter is None else _FILTERED_WINDOW
+        # Where a filter leaves messages out, no offset is missed.
+        self._complete_offsets = self._filter is None and options.sql is None
+        step = options.pull_batch_size if self._complete_offsets else _FILTERED_WINDOW
         self._queues = deque(_Queue(part, step) for part in ranges)
         self._builder = ArrowBuilder(columns)
         self._row_limit = min(_FIRST_ROWS, options.arrow_batch_rows)
         self._outstanding = 0
         self._changed = threading.Condition()
-        self._ready: deque[ArrowBatch] = deque()
+        self._ready: deque[Batch] = deque()
         self._complete = False
         self._failure: Exception | None = None
         self._closed = False
 
-    def __iter__(self) -> Iterator[ArrowBatch]:
+    def __iter__(self) -> Iterator[Batch]:
         self._loop.call_soon(self._pump)
         try:
             while (batch := self._next()) is not None:
@@ -124,7 +141,7 @@ class RangesReader:
         """Ask for nothing more; answers in flight are dropped. Any thread."""
         self._closed = True
 
-    def _next(self) -> ArrowBatch | None:
+    def _next(self) -> Batch | None:
         """The next batch, None at the end. The task's thread."""
         with self._changed:
             while not self._ready and not self._complete and self._failure is None:
@@ -181,13 +198,18 @@ class RangesReader:
         if self._closed:
             return
         options = self._options
-        queue = window.queue.part.queue
+        queue = self._names.wrap_queue(window.queue.part.queue)
+        group = self._names.wrap(options.group)
         count = options.pull_batch_size
-        if self._filter is None:
+        if self._complete_offsets:
             count = min(count, window.end - window.cursor)
+        if options.sql is None:
+            command = read_command(group, queue, window.cursor, count, options.tags)
+        else:
+            command = read_command(group, queue, window.cursor, count, options.sql, "SQL92")
         self._client.invoke_async(
             window.queue.part.address,
-            read_command(options.group, queue, window.cursor, count, options.tags),
+            command,
             options.pull_timeout,
             partial(self._on_answer, window),
         )
@@ -213,8 +235,7 @@ class RangesReader:
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             self._moved(window, answer)
         elif answer.code not in _CODES_OF_A_STEP:
-            where = window.queue.at(window.cursor)
-            remark = f"{where}: {answer.remark}"
+            remark = f"{window.queue.at(window.cursor)}: {answer.remark}"
             self._again(window, BrokerError.of(answer.code, remark, window.queue.part.address))
             return
         elif not self._step(window, answer):
@@ -228,12 +249,14 @@ class RangesReader:
 
     def _step(self, window: _Window, answer: RemotingCommand) -> bool:
         """Take what a pull found. False when the same offset is asked for again later."""
-        begin = _field(answer, "nextBeginOffset", window)
+        begin = number_field(answer, "nextBeginOffset", window.queue.at(window.cursor))
         if answer.code == ResponseCode.SUCCESS:
+            if self._names:
+                answer = plain_answer(answer, self._names, True)
             batch = decode_command(answer, True, _MAX_BODY)
-            self._check(window, batch, begin)
-            window.parts.append(batch)
-        elif begin > window.cursor and self._filter is None:
+            raw = self._check(window, batch, begin, answer.body)
+            window.parts.append((batch, raw))
+        elif begin > window.cursor and self._complete_offsets:
             self._lost(window, f"no message up to offset {begin}")
         if begin <= window.cursor:
             # A message that the range promises is not there: a restarted or lagging broker.
@@ -244,27 +267,42 @@ class RangesReader:
         window.failures = 0
         return True
 
-    def _check(self, window: _Window, batch: MessageBatch, begin: int) -> None:
-        """Without a filter every offset has a message: look for corrupt and for missing ones."""
+    def _check(
+        self, window: _Window, batch: MessageBatch, begin: int, body: bytes
+    ) -> list[RawMessage]:
+        """Look for corrupt messages and, without a filter, for missing ones.
+
+        Returns the corrupt ones that shall be passed on.
+        """
+        raw: list[RawMessage] = []
         if batch.errors:
             _, offset, reason = batch.errors[0]
-            where = window.queue.at(window.cursor if offset is None else offset)
-            if not self._options.skip_corrupt:
+            place = window.queue.at(window.cursor if offset is None else offset)
+            if self._options.on_corrupt == "fail":
                 raise MessageDecodeError(
-                    f"{where}: {reason}; set onCorruptMessage to skip to leave such messages out"
+                    f"{place}: {reason}; set onCorruptMessage to skip to leave such messages out, "
+                    "or to raw to get their bytes"
                 )
-            logger.warning("%s: %s; %d left out", where, reason, len(batch.errors))
-        if self._filter is not None:
-            return
-        found = len(batch) + len(batch.errors)
-        if found != begin - window.cursor or (
-            len(batch) == found and batch[0].queue_offset != window.cursor
+            done = "left out"
+            if self._options.on_corrupt == "raw":
+                done = "passed on as stored"
+                raw = [
+                    RawMessage(window.queue.part.queue, found, _stored(body, position))
+                    for position, found, _ in batch.errors
+                ]
+            logger.warning("%s: %s; %d %s", place, reason, len(batch.errors), done)
+        if not self._complete_offsets:
+            return raw
+        count = len(batch) + len(batch.errors)
+        if count != begin - window.cursor or (
+            len(batch) == count and batch[0].queue_offset != window.cursor
         ):
-            self._lost(window, f"{found} messages up to offset {begin}")
+            self._lost(window, f"{count} messages up to offset {begin}")
+        return raw
 
     def _moved(self, window: _Window, answer: RemotingCommand) -> None:
         """The broker calls the offset illegal: it has less than it had, or another queue."""
-        begin = _field(answer, "nextBeginOffset", window)
+        begin = number_field(answer, "nextBeginOffset", window.queue.at(window.cursor))
         low, high = answer.ext_fields.get("minOffset"), answer.ext_fields.get("maxOffset")
         self._lost(window, f"the broker has [{low}, {high})")
         window.cursor = begin if begin > window.cursor else window.end
@@ -301,8 +339,8 @@ class RangesReader:
             self._collect(window.queue)
             return
         if isinstance(error, RemotingError):
-            where = window.queue.at(window.cursor)
-            raise type(error)(f"{where}: {error}", error.address) from error
+            place = window.queue.at(window.cursor)
+            raise type(error)(f"{place}: {error}", error.address) from error
         raise error
 
     def _ask_safely(self, window: _Window) -> None:
@@ -316,32 +354,46 @@ class RangesReader:
         part = queue.part
         while queue.windows and queue.windows[0].done:
             window = queue.windows.popleft()
-            for batch in window.parts:
-                mask = self._filter.mask(batch) if self._filter is not None else None
-                self._builder.append(batch, part.queue.broker_name, part.start, window.end, mask)
-                if (
-                    self._builder.num_rows >= self._row_limit
-                    or self._builder.nbytes >= self._options.arrow_batch_bytes
-                ):
-                    self._finish_batch()
+            for batch, raw in window.parts:
+                self._append(part, window.end, batch, raw)
         if not queue.windows and queue.next_start >= part.end:
             self._queues.remove(queue)
+
+    def _append(
+        self, part: QueueRange, end: int, batch: MessageBatch, raw: list[RawMessage]
+    ) -> None:
+        mask = self._filter.mask(batch) if self._filter is not None else None
+        broker = part.queue.broker_name
+        start = part.start
+        for message in raw:
+            if message.offset is not None:
+                if not start <= message.offset < end:
+                    continue
+                self._builder.append(batch, broker, start, message.offset, mask)
+                start = message.offset + 1
+            self._finish_batch()
+            self._hand_over([message])
+        self._builder.append(batch, broker, start, end, mask)
+        if (
+            self._builder.num_rows >= self._row_limit
+            or self._builder.nbytes >= self._options.arrow_batch_bytes
+        ):
+            self._finish_batch()
 
     def _finish_batch(self) -> None:
         if self._builder.num_rows == 0:
             return
-        batch = self._builder.finish()
         self._row_limit = min(self._row_limit * _GROWTH, self._options.arrow_batch_rows)
+        self._hand_over(self._builder.finish())
+
+    def _hand_over(self, batch: Batch) -> None:
         with self._changed:
             self._ready.append(batch)
             self._changed.notify()
 
 
-def _field(answer: RemotingCommand, name: str, window: _Window) -> int:
-    text = answer.ext_fields.get(name)
-    try:
-        return int(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise HeaderError(
-            f"{window.queue.at(window.cursor)}: field {name!r} is {text!r}, not an integer"
-        ) from None
+def _stored(body: bytes, position: int) -> bytes:
+    """The bytes of a stored message; all that is left where its size makes no sense."""
+    size = int.from_bytes(body[position : position + 4], "big", signed=True)
+    end = position + size
+    return bytes(body[position : end if size >= 4 and end <= len(body) else len(body)])
