@@ -365,7 +365,7 @@ def test_a_callback_may_raise_and_may_send(
 def test_async_blocks_while_too_much_is_in_flight(cluster: Cluster) -> None:
     most = 0
     with Producer("PG", namesrv_addr=cluster.namesrv_addr, max_in_flight=16) as producer:
-        running = producer._started()
+        running = producer._require_running()
         futures = []
         for i in range(1000):
             futures.append(producer.send_async(Message("Bounded", b"%d" % i)))
@@ -453,7 +453,7 @@ def test_two_producers_of_one_client_id(cluster: Cluster) -> None:
         with pytest.raises(ConfigError, match="'One' has a producer"):
             Producer("One", **options).start()
         with Producer("Two", **options) as two:
-            assert one._started().instance is two._started().instance
+            assert one._require_running().instance is two._require_running().instance
             two.send(Message("Shared", b"1"))
         one.send(Message("Shared", b"1"))
     assert cluster.message_count("Shared") == 2

@@ -31,7 +31,7 @@ def started(cluster: ScriptedCluster, **options: Any) -> Producer:
 
 
 def dispatcher_of(producer: Producer, topic: str = "trace") -> TraceDispatcher:
-    running = producer._started()
+    running = producer._require_running()
     return TraceDispatcher(running.instance, "PG", "PRODUCE", topic)
 
 
@@ -150,7 +150,7 @@ def test_the_route_of_the_trace_topic_is_kept_fresh() -> None:
         cluster.topics["trace"] = ("a", "b")
         options = {"enable_msg_trace": True, "customized_trace_topic": "trace"}
         with Producer("PG", namesrv_addr=cluster.namesrv_addr, **options) as producer:
-            instance = producer._started().instance
+            instance = producer._require_running().instance
             producer.send(Message("T", b"x"))
             wait_for(lambda: instance.route("trace") is not None, "the route")
             cluster.topics["trace"] = ("a",)

@@ -228,12 +228,12 @@ class ClientInstance:
                 self._consumers.pop(group, None)
             self._tell_unregistered(consumer=group, wait=wait)
 
-    def unregister_producer(self, group: str) -> None:
-        """Forget the producer and tell every broker."""
+    def unregister_producer(self, group: str, *, wait: bool = True) -> None:
+        """Forget the producer and tell every broker; without `wait`, not heeding the answers."""
         with self._heartbeat_lock:
             with self._lock:
                 self._producers.pop(group, None)
-            self._tell_unregistered(producer=group)
+            self._tell_unregistered(producer=group, wait=wait)
 
     def _tell_unregistered(
         self, *, consumer: str | None = None, producer: str | None = None, wait: bool = True

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunningClient(Protocol):
-    """A consumer, producer or admin between start and shutdown."""
+    """A consumer or producer between start and shutdown."""
 
     def shutdown_at_exit(self) -> None:
         """Shut down within about a second."""
@@ -27,7 +27,7 @@ class RunningClient(Protocol):
         """Be as before start. Runs in the child, where no other thread exists."""
 
 
-_running: set[RunningClient] = set()
+_running: dict[RunningClient, None] = {}
 _lock = threading.Lock()
 _child_hooks: list[Callable[[], None]] = []
 
@@ -35,13 +35,13 @@ _child_hooks: list[Callable[[], None]] = []
 def hold(client: RunningClient) -> None:
     """Keep a client that was started."""
     with _lock:
-        _running.add(client)
+        _running[client] = None
 
 
 def let_go(client: RunningClient) -> None:
     """Forget a client that was shut down."""
     with _lock:
-        _running.discard(client)
+        _running.pop(client, None)
 
 
 def in_child(hook: Callable[[], None]) -> Callable[[], None]:
@@ -51,7 +51,8 @@ def in_child(hook: Callable[[], None]) -> Callable[[], None]:
 
 
 def _at_exit() -> None:
-    for client in list(_running):
+    # The last first: a listener may send with a producer that was started before its consumer.
+    for client in reversed(list(_running)):
         try:
             client.shutdown_at_exit()
         except Exception:

@@ -36,7 +36,7 @@ _MOST_KEY_BYTES = 30_000  # of a message of records: properties may have 32767 b
 _AGE_SECONDS = 0.5
 _SEND_SECONDS = 5.0
 _MOST_IN_FLIGHT = 16
-_FLUSH_SECONDS = 3.0
+FLUSH_SECONDS = 3.0
 _COMPRESS_FROM, _COMPRESS_LEVEL = 4096, 5
 _COMPRESSED = int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)
 
@@ -98,15 +98,15 @@ class TraceDispatcher:
         if before.bit_length() != self.dropped.bit_length():  # the more, the rarer
             logger.warning("%d trace records of %s lost: %s", self.dropped, self._group, reason)
 
-    def stop(self) -> None:
-        """Send what is there, within a few seconds; on the event loop without waiting for it."""
-        deadline = time.monotonic() + _FLUSH_SECONDS
+    def stop(self, timeout: float = FLUSH_SECONDS) -> None:
+        """Send what is there, in `timeout` seconds; on the event loop without waiting for it."""
+        deadline = time.monotonic() + timeout
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         if self._instance.loop.in_loop or not self._thread.is_alive():
             return
-        self._thread.join(_FLUSH_SECONDS)
+        self._thread.join(timeout)
         with self._changed:
             while self._in_flight and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
@@ -141,7 +141,7 @@ class TraceDispatcher:
                 if (left <= 0 or self._stopping) and not waiting:
                     break
                 self._changed.wait(_SEND_SECONDS if waiting else left)
-            batch = []
+            batch: list[tuple[str, tuple[str, ...]]] = []
             chars = key_bytes = 0
             while self._records and chars < _MOST_CHARS:
                 text, keys = self._records[0]

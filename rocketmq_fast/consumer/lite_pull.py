@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Self
 
 from rocketmq_fast._core import ArrowBatch, ArrowBuilder, MessageExt
-from rocketmq_fast.client.lifecycle import hold, let_go
+from rocketmq_fast.client.startable import Startable
 from rocketmq_fast.consumer.fetched import Piece
-from rocketmq_fast.consumer.pull_options import pull_options
+from rocketmq_fast.consumer.pull_options import PullConsumerOptions, pull_options
 from rocketmq_fast.consumer.pull_running import RunningPull, check_offset
 from rocketmq_fast.consumer.subscription import Sql, Subscriptions, check_filters, subscribe
 from rocketmq_fast.errors import ClientStateError, ConfigError, TopicRouteNotFound
 from rocketmq_fast.model import MessageQueue
-from rocketmq_fast.protocol.names import DEFAULT_CONSUMER_GROUP, check_group
+from rocketmq_fast.protocol.names import DEFAULT_CONSUMER_GROUP
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ ARROW_MESSAGES = 65_536
 _ITERATION_SECONDS = 1.0
 
 
-class PullConsumer:
+class PullConsumer(Startable[PullConsumerOptions, RunningPull]):
     """Reads queues as the program asks.
 
     Options are Java's property names in snake_case (PullConsumerOptions lists them). Start it, or
@@ -40,33 +39,13 @@ class PullConsumer:
     may be called from any thread.
     """
 
+    _kind = "pull consumer"
+
     def __init__(self, group: str, **options: Any) -> None:
-        self._group = group
-        self._options = pull_options(options)
-        self._names = self._options.names
-        check_group(self._names.wrap(group), DEFAULT_CONSUMER_GROUP)
+        super().__init__(group, pull_options(options), DEFAULT_CONSUMER_GROUP)
         self._subscriptions = Subscriptions()
-        self._lock = threading.RLock()
-        self._running: RunningPull | None = None
 
     # ----------------------------------------------------------------------------- lifecycle
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self._group
-
-    def update_name_server_address(self, namesrv_addr: str | Iterable[str]) -> None:
-        """Use other name servers from now on: "host:port;host:port", or a list.
-
-        Connections and queues stay. Holds for all clients of the same instance_name. Raises
-        ConfigError.
-        """
-        with self._lock:
-            self._options = self._options.with_name_servers(namesrv_addr)
-            running = self._running
-        if running is not None:
-            running.instance.update_name_servers(self._options.namesrv_addr)
 
     def start(self) -> None:
         """Connect, and join the group if topics are subscribed.
@@ -74,13 +53,8 @@ class PullConsumer:
         Raises ClientStateError, NoNameServer, or another RocketMQError when the name servers cannot
         be asked.
         """
-        with self._lock:
-            if self._running is not None:
-                raise ClientStateError(f"pull consumer of group {self._group!r} is started already")
-            running = RunningPull(self._names.wrap(self._group), self._options, self._subscriptions)
-            running.start()
-            self._running = running
-        hold(self)
+        group = self._names.wrap(self._group)
+        self._run_new(lambda: RunningPull(group, self._options, self._subscriptions))
 
     def shutdown(self) -> None:
         """Commit for the last time if auto_commit is on, leave the group, end. May be repeated."""
@@ -89,21 +63,14 @@ class PullConsumer:
     close = shutdown
 
     def _stop(self, *, commit_last: bool, hurry: bool = False) -> None:
-        with self._lock:
-            running, self._running = self._running, None
+        running = self._take_running()
         if running is not None:
-            let_go(self)
             running.stop(commit_last=commit_last, hurry=hurry)
 
     def shutdown_at_exit(self) -> None:
-        """Called at the exit of an interpreter whose program did not shut down."""
+        """As `shutdown`, waiting a moment only: the interpreter ends."""
         logger.warning("pull consumer of group %s was not shut down before exit", self._group)
         self._stop(commit_last=False, hurry=True)
-
-    def forget_after_fork(self) -> None:
-        """Called in a forked child: it may start this consumer anew, the parent's goes on."""
-        self._lock = threading.RLock()
-        self._running = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -116,10 +83,7 @@ class PullConsumer:
     @property
     def running(self) -> RunningPull:
         """The started part. Raises ClientStateError before start and after shutdown."""
-        running = self._running
-        if running is None:
-            raise ClientStateError(f"pull consumer of group {self._group!r} is not started")
-        return running
+        return self._require_running()
 
     def is_running(self, running: RunningPull) -> bool:
         """Whether that start was not followed by a shutdown."""

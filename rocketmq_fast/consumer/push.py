@@ -7,19 +7,19 @@ import logging
 import queue
 import signal
 import threading
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Self
 
 from rocketmq_fast._core import MessageExt
-from rocketmq_fast.client.lifecycle import hold, let_go
+from rocketmq_fast.client.startable import Startable
 from rocketmq_fast.consumer.async_listener import is_async_listener, running_loop
-from rocketmq_fast.consumer.options import push_options
+from rocketmq_fast.consumer.options import PushConsumerOptions, push_options
 from rocketmq_fast.consumer.running import Listener, RunningConsumer
 from rocketmq_fast.consumer.subscription import Sql, Subscriptions, check_filters, subscribe
 from rocketmq_fast.errors import ClientStateError, ConfigError
 from rocketmq_fast.model import MessageModel, MessageQueue
-from rocketmq_fast.protocol.names import DEFAULT_CONSUMER_GROUP, check_group, retry_topic
+from rocketmq_fast.protocol.names import DEFAULT_CONSUMER_GROUP, retry_topic
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _SLICE_SECONDS = 1.0
 _Signals = queue.SimpleQueue[int | None]
 
 
-class PushConsumer:
+class PushConsumer(Startable[PushConsumerOptions, RunningConsumer]):
     """Consumes the topics it subscribed, as a member of a consumer group.
 
     Options are Java's property names in snake_case (PushConsumerOptions lists them). Subscribe and
@@ -42,23 +42,15 @@ class PushConsumer:
     may be called from any thread. A consumer that was shut down can be started again.
     """
 
+    _kind = "consumer"
+
     def __init__(self, group: str, **options: Any) -> None:
-        self._group = group
-        self._options = push_options(options)
-        self._names = self._options.names
-        check_group(self._names.wrap(group), DEFAULT_CONSUMER_GROUP)
+        super().__init__(group, push_options(options), DEFAULT_CONSUMER_GROUP)
         self._subscriptions = Subscriptions()
         self._listener: Listener | None = None
         self._orderly = False
-        self._lock = threading.RLock()
-        self._running: RunningConsumer | None = None
 
     # ------------------------------------------------------------------------------- set-up
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self._group
 
     def subscribe(self, topic: str, expression: str | Sql | None = "*") -> None:
         """Want a topic, filtered by tags ("TagA || TagB") or Sql; replaces what was wanted before.
@@ -99,18 +91,6 @@ class PushConsumer:
             self._listener = listener
             self._orderly = orderly
 
-    def update_name_server_address(self, namesrv_addr: str | Iterable[str]) -> None:
-        """Use other name servers from now on: "host:port;host:port", or a list.
-
-        Connections and queues stay. Holds for all clients of the same instance_name. Raises
-        ConfigError.
-        """
-        with self._lock:
-            self._options = self._options.with_name_servers(namesrv_addr)
-            running = self._running
-        if running is not None:
-            running.instance.update_name_servers(self._options.namesrv_addr)
-
     # ----------------------------------------------------------------------------- lifecycle
 
     def start(self) -> None:
@@ -123,35 +103,32 @@ class PushConsumer:
         self._start(running_loop())
 
     def _start(self, asyncio_loop: asyncio.AbstractEventLoop | None) -> None:
-        with self._lock:
-            if self._running is not None:
-                raise ClientStateError(f"consumer of group {self._group!r} is started already")
-            if self._listener is None:
-                raise ConfigError(f"consumer of group {self._group!r} has no listener")
-            group = self._names.wrap(self._group)
-            retry = retry_topic(group)
-            if self._options.message_model is MessageModel.BROADCASTING:
-                if self._orderly:
-                    raise ConfigError("an orderly listener needs message_model CLUSTERING")
-            elif retry not in self._subscriptions.table():
-                self._subscriptions.put(subscribe(retry, "*"))
-            if not self._subscriptions.table().keys() - {retry}:
-                logger.warning(
-                    "consumer of group %s starts without a topic: call subscribe(), or it gets "
-                    "nothing but retries of the group",
-                    self._group,
-                )
-            running = RunningConsumer(
-                group,
-                self._options,
-                self._subscriptions,
-                self._listener,
-                orderly=self._orderly,
-                asyncio_loop=asyncio_loop,
+        self._run_new(partial(self._new_running, asyncio_loop))
+
+    def _new_running(self, asyncio_loop: asyncio.AbstractEventLoop | None) -> RunningConsumer:
+        if self._listener is None:
+            raise ConfigError(f"consumer of group {self._group!r} has no listener")
+        group = self._names.wrap(self._group)
+        retry = retry_topic(group)
+        if self._options.message_model is MessageModel.BROADCASTING:
+            if self._orderly:
+                raise ConfigError("an orderly listener needs message_model CLUSTERING")
+        elif retry not in self._subscriptions.table():
+            self._subscriptions.put(subscribe(retry, "*"))
+        if not self._subscriptions.table().keys() - {retry}:
+            logger.warning(
+                "consumer of group %s starts without a topic: call subscribe(), or it gets "
+                "nothing but retries of the group",
+                self._group,
             )
-            running.start()
-            self._running = running
-        hold(self)
+        return RunningConsumer(
+            group,
+            self._options,
+            self._subscriptions,
+            self._listener,
+            orderly=self._orderly,
+            asyncio_loop=asyncio_loop,
+        )
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Leave the group: no new calls, running ones finish, progress is stored. May be repeated.
@@ -159,23 +136,16 @@ class PushConsumer:
         Waits for listeners up to `timeout` seconds; by default up to
         await_termination_millis_when_shutdown.
         """
-        with self._lock:
-            running, self._running = self._running, None
+        running = self._take_running()
         if running is not None:
-            let_go(self)
             running.stop(timeout)
 
     def shutdown_at_exit(self) -> None:
-        """Called at the exit of an interpreter whose program did not shut down."""
+        """As `shutdown`, waiting a moment only: the interpreter ends."""
         logger.warning("consumer of group %s was not shut down before exit", self._group)
         running, self._running = self._running, None
         if running is not None:
             running.stop(_EXIT_SECONDS, hurry=True)
-
-    def forget_after_fork(self) -> None:
-        """Called in a forked child: it may start this consumer anew, the parent's goes on."""
-        self._lock = threading.RLock()
-        self._running = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -237,12 +207,6 @@ class PushConsumer:
                 running.stop_waiting()
                 number = _next(signals)
         stopped.result()
-
-    def _require_running(self) -> RunningConsumer:
-        running = self._running
-        if running is None:
-            raise ClientStateError(f"consumer of group {self._group!r} is not started")
-        return running
 
     # ------------------------------------------------------------------------------ running
 

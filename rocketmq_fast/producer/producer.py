@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
@@ -12,7 +11,8 @@ from typing import Any, Self
 from rocketmq_fast._core import MessageExt
 from rocketmq_fast.client.instance import acquire_instance, release_instance, unique_instance_name
 from rocketmq_fast.client.namespaces import Namespace
-from rocketmq_fast.client.trace import TraceDispatcher
+from rocketmq_fast.client.startable import Startable
+from rocketmq_fast.client.trace import FLUSH_SECONDS, TraceDispatcher
 from rocketmq_fast.errors import (
     ClientStateError,
     ConfigError,
@@ -28,7 +28,7 @@ from rocketmq_fast.producer.request_reply import Requests
 from rocketmq_fast.producer.routes import PublishRoutes
 from rocketmq_fast.producer.selectors import QueueSelector
 from rocketmq_fast.producer.sender import SendCallback, Sender
-from rocketmq_fast.protocol.names import DEFAULT_PRODUCER_GROUP, check_group
+from rocketmq_fast.protocol.names import DEFAULT_PRODUCER_GROUP
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +36,10 @@ Timeout = float | timedelta | None
 
 # What shutdown waits longer than the send timeout: answers that time out are looked for in steps.
 _SHUTDOWN_MARGIN_SECONDS = 1.0
+_EXIT_SECONDS = 1.0
 
 
-class Producer:
+class Producer(Startable[ProducerOptions, "Running"]):
     """Sends messages, as a member of a producer group.
 
     Options are Java's property names in snake_case (ProducerOptions lists them). Use it as a
@@ -57,11 +58,10 @@ class Producer:
     TopicRouteNotFound and NoNameServer when nobody knows where to send to.
     """
 
+    _kind = "producer"
+
     def __init__(self, group: str, **options: Any) -> None:
-        self._group = group
-        self._options = self._checked_options(options)
-        names = self._options.names
-        check_group(names.wrap(group), DEFAULT_PRODUCER_GROUP)
+        super().__init__(group, self._checked_options(options), DEFAULT_PRODUCER_GROUP)
         self._packer = Packer(
             self._options.max_message_size,
             Compressor(
@@ -69,10 +69,8 @@ class Producer:
                 self._options.compress_level,
                 self._options.compress_msg_body_over_howmuch,
             ),
-            names,
+            self._names,
         )
-        self._lock = threading.Lock()
-        self._running: Running | None = None
 
     @staticmethod
     def _checked_options(options: Mapping[str, Any]) -> ProducerOptions:
@@ -80,11 +78,6 @@ class Producer:
 
     def _new_running(self) -> Running:
         return Running(self._group, self._options)
-
-    @property
-    def group(self) -> str:
-        """The producer group."""
-        return self._group
 
     # ----------------------------------------------------------------------------- lifecycle
 
@@ -94,31 +87,20 @@ class Producer:
         Raises ClientStateError when it runs already, ConfigError when the client id has a producer
         of this group, NoNameServer or another RocketMQError when the name servers cannot be asked.
         """
-        with self._lock:
-            if self._running is not None:
-                raise ClientStateError(f"producer of group {self._group!r} is started already")
-            running = self._new_running()
-            running.start()
-            self._running = running
+        self._run_new(self._new_running)
 
     def shutdown(self) -> None:
         """Wait for what is in flight (no longer than send_msg_timeout), then leave. Repeatable."""
-        with self._lock:
-            running, self._running = self._running, None
+        running = self._take_running()
         if running is not None:
             running.stop()
 
-    def update_name_server_address(self, namesrv_addr: str | Iterable[str]) -> None:
-        """Use other name servers from now on: "host:port;host:port", or a list.
-
-        Connections and queues stay. Holds for all clients of the same instance_name. Raises
-        ConfigError.
-        """
-        with self._lock:
-            self._options = self._options.with_name_servers(namesrv_addr)
-            running = self._running
+    def shutdown_at_exit(self) -> None:
+        """As `shutdown`, waiting a moment only: the interpreter ends."""
+        logger.warning("producer of group %s was not shut down before exit", self._group)
+        running = self._take_running()
         if running is not None:
-            running.instance.update_name_servers(self._options.namesrv_addr)
+            running.stop(hurry=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -127,17 +109,11 @@ class Producer:
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
-    def _started(self) -> Running:
-        running = self._running
-        if running is None:
-            raise ClientStateError(f"producer of group {self._group!r} is not started")
-        return running
-
     # -------------------------------------------------------------------------------- sending
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Queues that `queue` may name, sorted. Raises TopicRouteNotFound, NoNameServer."""
-        return self._started().queues(topic)
+        return self._require_running().queues(topic)
 
     def send(
         self,
@@ -154,7 +130,7 @@ class Producer:
         unless `queue` or `selector` fixes it. A status other than SEND_OK is a result, not an
         error: the message is stored on the master.
         """
-        running = self._started()
+        running = self._require_running()
         out = self._packer.pack(message)
         target = _target(running, message, queue, selector, arg)
         return running.sender.send(out, running.seconds(timeout), target)
@@ -179,7 +155,7 @@ class Producer:
         them in another: for strict order use `send`, one after another. The future cannot be
         cancelled; for asyncio use asyncio.wrap_future.
         """
-        running = self._started()
+        running = self._require_running()
         out = self._packer.pack(message)
         target = _target(running, message, queue, selector, arg)
         return running.sender.send_async(out, running.seconds(timeout), target, callback)
@@ -193,7 +169,7 @@ class Producer:
         arg: Any = None,
     ) -> None:
         """Send once and never learn whether it was stored."""
-        running = self._started()
+        running = self._require_running()
         out = self._packer.pack(message)
         target = _target(running, message, queue, selector, arg)
         running.sender.send_oneway(out, target)
@@ -212,7 +188,7 @@ class Producer:
         request would pass max_message_size: several requests are several results and may fail one
         by one, so cutting is the caller's decision: `for part in producer.split_batches(messages)`.
         """
-        running = self._started()
+        running = self._require_running()
         out = self._packer.pack_batch(messages)
         return running.sender.send(out, running.seconds(timeout), _checked(running, out, queue))
 
@@ -225,7 +201,7 @@ class Producer:
         queue: MessageQueue | None = None,
     ) -> Future[SendResult]:
         """As send_batch, without waiting; see send_async."""
-        running = self._started()
+        running = self._require_running()
         out = self._packer.pack_batch(messages)
         return running.sender.send_async(
             out, running.seconds(timeout), _checked(running, out, queue), callback
@@ -246,7 +222,7 @@ class Producer:
         timedelta, covers the send and the wait; None is `send_msg_timeout`.
         Raises ReplyTimeout, and what `send_async` gives its future.
         """
-        running = self._started()
+        running = self._require_running()
         if running.instance.loop.in_loop:
             raise ClientStateError("a callback cannot wait for a reply: use request_async")
         future = self.request_async(
@@ -264,7 +240,7 @@ class Producer:
         arg: Any = None,
     ) -> Future[MessageExt]:
         """As request, without waiting; callbacks of the future run on the client's I/O thread."""
-        running = self._started()
+        running = self._require_running()
         out = self._packer.pack(message)
         target = _target(running, message, queue, selector, arg)
         return running.requests.send(out, running.seconds(timeout), target)
@@ -397,14 +373,20 @@ class Running:
         if self.trace is not None:
             self.trace.start()
 
-    def stop(self) -> None:
-        """Finish what is in flight, leave the group, give the instance up."""
-        # On the loop's own thread (a callback) waiting would keep the answers away.
+    def stop(self, *, hurry: bool = False) -> None:
+        """Finish what is in flight, leave the group, give the instance up.
+
+        In a `hurry` answers are waited for a moment only.
+        """
         wait = self.options.send_timeout + _SHUTDOWN_MARGIN_SECONDS
+        if hurry:
+            wait = _EXIT_SECONDS
+        elif self.instance.loop.in_loop:
+            wait = 0.0  # a callback: waiting would keep the answers away
         self.requests.fail_open()
-        self.sender.close(0.0 if self.instance.loop.in_loop else wait)
+        self.sender.close(wait)
         if self.trace is not None:
-            self.trace.stop()
-        self.instance.unregister_producer(self.group)
+            self.trace.stop(_EXIT_SECONDS if hurry else FLUSH_SECONDS)
+        self.instance.unregister_producer(self.group, wait=not hurry)
         release_instance(self.instance)
         self.sender.fail_pending()

@@ -113,7 +113,7 @@ class TransactionProducer(Producer):
         waiting: when it gets lost, a check finds it. Raises ConfigError for a message with a delay
         level, and what `send` raises; nothing is delivered then.
         """
-        running = cast(_TransactionRunning, self._started())
+        running = cast(_TransactionRunning, self._require_running())
         if message.delay_time_level:
             raise ConfigError(
                 f"a message for topic {message.topic!r} has delay level "
@@ -253,7 +253,7 @@ class _TransactionRunning(Running):
         command = RemotingCommand(RequestCode.END_TRANSACTION, fields, remark=remark)
         self.instance.remoting.invoke_oneway(address, command)
 
-    def stop(self) -> None:
+    def stop(self, *, hurry: bool = False) -> None:
         """As every producer's, answering no more questions."""
         self._pool.stop()
-        super().stop()
+        super().stop(hurry=hurry)
