@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from rocketmq_fast.cli import arguments
+from rocketmq_fast.cli.faults import FaultPlan
 from rocketmq_fast.cli.output import Output
 from rocketmq_fast.cli.signals import stop_on_signals
 from rocketmq_fast.embedded import Cluster
@@ -54,6 +55,28 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         "--advertised-host", metavar="IP", help="address that clients are told (default: --host)"
     )
     parser.add_argument(
+        "--brokers", type=arguments.count, default=1, metavar="N", help="brokers (default 1)"
+    )
+    parser.add_argument(
+        "--name-servers", type=arguments.count, default=1, metavar="N",
+        help="name servers (default 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--register-at", metavar="ADDR", help="other name servers that the brokers register at"
+    )
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        dest="faults",
+        metavar="FAULT",
+        help="what goes wrong, such as 'error requests=PULL_MESSAGE code=2 probability=0.1' or "
+        "'stop_broker after=5'; may be repeated",
+    )
+    parser.add_argument(
+        "--fault-seed", type=int, metavar="N", help="repeat the decisions of an earlier run"
+    )
+    parser.add_argument(
         "--set",
         type=arguments.assignment,
         action="append",
@@ -90,6 +113,7 @@ def settings_of(pairs: list[tuple[str, str]]) -> dict[str, Any]:
 def run(options: argparse.Namespace, output: Output) -> int:
     """Serve until a signal comes."""
     settings = settings_of(options.settings)
+    plan = FaultPlan(options.faults)
     try:
         cluster = Cluster(
             options.store,
@@ -97,9 +121,14 @@ def run(options: argparse.Namespace, output: Output) -> int:
             options.broker_port,
             options.host,
             options.allow_remote,
+            brokers=options.brokers,
+            name_servers=options.name_servers,
+            register_at=options.register_at,
             advertised_host=options.advertised_host,
+            fault_seed=options.fault_seed,
             **settings,
         )
+        plan.put_into(cluster.faults)
     except ConfigError as error:
         hint = str(error).replace("Set allow_remote=True", "Give --allow-remote")
         raise ConfigError(hint.replace("give advertised_host", "give --advertised-host")) from error
@@ -109,13 +138,20 @@ def run(options: argparse.Namespace, output: Output) -> int:
             {
                 "namesrv_addr": cluster.namesrv_addr,
                 "broker_addr": cluster.broker_addr,
+                "broker_addrs": cluster.broker_addrs,
+                "fault_seed": cluster.faults.seed,
                 "store": str(cluster.store),
                 "pid": os.getpid(),
             },
-            f"ready: name server {cluster.namesrv_addr}, broker {cluster.broker_addr}, "
-            f"store {cluster.store}{kept}",
+            f"ready: name server {cluster.namesrv_addr}, broker {', '.join(cluster.broker_addrs)}, "
+            f"store {cluster.store}{kept}"
+            + (f", fault seed {cluster.faults.seed}" if options.faults else ""),
         )
-        stop.wait()
+        plan.start(cluster)
+        try:
+            stop.wait()
+        finally:
+            plan.stop()
     return 0
 
 

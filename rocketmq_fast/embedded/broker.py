@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from rocketmq_fast._core import RemotingCommand
     from rocketmq_fast.embedded.config import BrokerConfig
+    from rocketmq_fast.embedded.faults import Faults
     from rocketmq_fast.embedded.files import Snapshot
     from rocketmq_fast.remoting.loop import EventLoop
     from rocketmq_fast.remoting.server import Peer
@@ -62,6 +63,7 @@ class Broker:
         port: int,
         advertised_host: str,
         register: Callable[[Broker], None],
+        faults: Faults,
         clock: Callable[[], int] = now_ms,
         durable: bool = True,
     ) -> None:
@@ -69,6 +71,7 @@ class Broker:
         self._loop = LoopScope(loop)
         self._durable = durable
         self._register = register
+        self._faults = faults
         self.server = RemotingServer(
             loop, self._on_request, on_disconnect=self._on_disconnect,
             max_connections=config.max_connections,
@@ -164,7 +167,13 @@ class Broker:
         self._register(self)
 
     def _on_request(self, peer: Peer, request: RemotingCommand) -> None:
-        if not self._loop.ended:
+        if self._loop.ended:
+            return
+        if self._faults:
+            self._faults.serve(
+                self.config.broker_name, self._loop, peer, request, self._dispatcher.dispatch
+            )
+        else:
             self._dispatcher.dispatch(peer, request)
 
     def _on_disconnect(self, peer: Peer) -> None:

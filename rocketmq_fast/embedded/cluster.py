@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketmq_fast.embedded.config import BrokerConfig
+from rocketmq_fast.embedded.faults import Faults
 from rocketmq_fast.embedded.files import make_directory
 from rocketmq_fast.embedded.nodes import BrokerNode, NameServerNode, Place, Registry
 from rocketmq_fast.embedded.registration import name_server_addresses
@@ -56,6 +57,7 @@ class Cluster:
 
     Further keyword options are the fields of BrokerConfig, for example `delay_levels="1s 2s"`,
     `broker_name`, `flush_disk_type="SYNC_FLUSH"`. `clock` gives the time of messages in ms.
+    `faults` makes requests fail; `fault_seed` repeats the decisions of an earlier run.
 
     All methods may be called from any thread.
     """
@@ -74,6 +76,7 @@ class Cluster:
         advertised_host: str | None = None,
         order_message_enable: bool = False,
         clock: Callable[[], int] = now_ms,
+        fault_seed: int | None = None,
         **options: Any,
     ) -> None:
         known = [field.name for field in fields(BrokerConfig)]
@@ -91,14 +94,17 @@ class Cluster:
         if name_servers == 0 and not self._register_at:
             raise ConfigError("name_servers=0 needs register_at, or nobody finds the brokers")
         bound = _checked_host(host, allow_remote=allow_remote)
+        self.faults = Faults(fault_seed)
         self._place = Place(
             host=bound, advertised=_advertised(bound, advertised_host), clock=clock,
-            order_message_enable=order_message_enable,
+            order_message_enable=order_message_enable, faults=self.faults,
         )  # fmt: skip
         self._store = Path(store) if store is not None else None
         self._temporary: Path | None = None
         self._name_servers = [
-            NameServerNode(self._place, namesrv_port if number == 0 else 0)
+            NameServerNode(
+                self._place, f"namesrv-{number + 1}", namesrv_port if number == 0 else 0
+            )
             for number in range(name_servers)
         ]
         self._brokers = [
@@ -196,15 +202,16 @@ class Cluster:
             return self
 
     def _open_name_server(self, loop: EventLoop, number: int) -> NameServer:
-        folder = make_directory(self.store) / (f"namesrv-{number + 1}" if number else "config")
-        return self._name_servers[number].open(loop, folder, durable=self._store is not None)
+        node = self._name_servers[number]
+        folder = make_directory(self.store) / (node.name if number else "config")
+        return node.open(loop, folder, durable=self._store is not None)
 
-    def _open_broker(self, loop: EventLoop, number: int) -> Broker:
+    def _open_broker(self, loop: EventLoop, number: int, port: int | None = None) -> Broker:
         node = self._brokers[number]
         root = make_directory(self.store)
         return node.open(
             loop, root / node.config.broker_name if number else root, self._registry.register,
-            durable=self._store is not None,
+            durable=self._store is not None, port=port,
         )  # fmt: skip
 
     def _abandon_opened(self) -> None:
@@ -314,9 +321,7 @@ class Cluster:
             node = self._brokers[number]
             if node.inner is not None:
                 return
-            if port is not None:
-                node.port = port
-            broker = self._open_broker(loop, number)
+            broker = self._open_broker(loop, number, port)
             self._on_loop(broker.start)
             self._registry.wait(_CALL_SECONDS)
 
@@ -389,6 +394,10 @@ class Cluster:
     def committed(self, group: str, topic: str, queue_id: int, broker: int = 0) -> int:
         """Return a committed offset, -1 without one."""
         return self._call(lambda it: it.state.offsets.query(group, topic, queue_id), broker)
+
+    def forget_locks(self, group: str | None = None) -> None:
+        """Let all running brokers forget the queue locks of a group, or of all groups."""
+        self._each(lambda broker: broker.state.locks.forget(group))
 
     @property
     def _broker(self) -> Broker | None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketmq_fast._core import RemotingCommand
+    from rocketmq_fast.embedded.faults import Faults
     from rocketmq_fast.remoting.loop import EventLoop
     from rocketmq_fast.remoting.server import Peer
 
@@ -160,7 +161,10 @@ class NameServer:
     def __init__(
         self, loop: EventLoop, *, kv_path: Path | None = None, order_message_enable: bool = False,
         durable: bool = True, clock: Callable[[], float] = time.monotonic,
+        name: str = "namesrv-1", faults: Faults | None = None,
     ) -> None:  # fmt: skip
+        self._name = name
+        self._faults = faults
         self.routes = RouteTable(clock)
         self.server = RemotingServer(
             loop, self._on_request, on_disconnect=self._on_disconnect,
@@ -208,7 +212,11 @@ class NameServer:
         self.server.close()
 
     def _on_request(self, peer: Peer, request: RemotingCommand) -> None:
-        if not self._loop.ended:
+        if self._loop.ended:
+            return
+        if self._faults:
+            self._faults.serve(self._name, self._loop, peer, request, self._dispatcher.dispatch)
+        else:
             self._dispatcher.dispatch(peer, request)
 
     def _scan(self) -> None:

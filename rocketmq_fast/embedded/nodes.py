@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketmq_fast.embedded.config import BrokerConfig
+    from rocketmq_fast.embedded.faults import Faults
     from rocketmq_fast.remoting.loop import EventLoop
 
 
@@ -27,6 +28,7 @@ class Place:
     advertised: str
     clock: Callable[[], int]
     order_message_enable: bool
+    faults: Faults
 
     def address(self, port: int) -> str:
         """Return host:port as clients are told it; raises ClientStateError for port 0."""
@@ -39,8 +41,9 @@ class Place:
 class NameServerNode:
     """One name server. `inner` is there while it runs."""
 
-    def __init__(self, place: Place, port: int) -> None:
+    def __init__(self, place: Place, name: str, port: int) -> None:
         self._place = place
+        self.name = name
         self.port = port
         self.inner: NameServer | None = None
 
@@ -56,6 +59,8 @@ class NameServerNode:
             kv_path=make_directory(folder) / "kvConfig.json",
             order_message_enable=self._place.order_message_enable,
             durable=durable,
+            name=self.name,
+            faults=self._place.faults,
         )
         inner.server.listen(self._place.host, self.port)
         self.port = inner.server.port
@@ -78,16 +83,17 @@ class BrokerNode:
         return self._place.address(self.port)
 
     def open(
-        self, loop: EventLoop, root: Path, register: Callable[[Broker], None], *, durable: bool
-    ) -> Broker:
-        """Open the store and listen; start() of what is returned serves.
+        self, loop: EventLoop, root: Path, register: Callable[[Broker], None], *, durable: bool,
+        port: int | None = None,
+    ) -> Broker:  # fmt: skip
+        """Open the store and listen, on another `port` if one is given; start() of it serves.
 
         Raises OSError when the port is taken, StoreError when the store cannot be used.
         """
         inner = Broker(
-            loop, make_directory(root), self.config, host=self._place.host, port=self.port,
-            advertised_host=self._place.advertised, register=register, clock=self._place.clock,
-            durable=durable,
+            loop, make_directory(root), self.config, host=self._place.host,
+            port=self.port if port is None else port, advertised_host=self._place.advertised, register=register, clock=self._place.clock,
+            durable=durable, faults=self._place.faults,
         )  # fmt: skip
         self.port = inner.server.port
         self.inner = inner
