@@ -92,8 +92,8 @@ class BrokerNode:
         """
         inner = Broker(
             loop, make_directory(root), self.config, host=self._place.host,
-            port=self.port if port is None else port, advertised_host=self._place.advertised, register=register, clock=self._place.clock,
-            durable=durable, faults=self._place.faults,
+            port=self.port if port is None else port, advertised_host=self._place.advertised,
+            register=register, clock=self._place.clock, durable=durable, faults=self._place.faults,
         )  # fmt: skip
         self.port = inner.server.port
         self.inner = inner
