@@ -12,6 +12,7 @@ from typing import Protocol
 from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast.client.broker_calls import OFFSET_TIMEOUT
 from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.consumer.outages import Outages
 from rocketmq_fast.errors import BrokerError, BrokerNotFound, ClientStateError, RocketMQError
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.codes import ResponseCode
@@ -73,6 +74,7 @@ class RemoteOffsetStore:
         # Not before: while queues change hands it could set another member's commit back.
         self._doubtful_zeros: set[MessageQueue] = set()
         self._flying: Counter[MessageQueue] = Counter()  # sent and not answered yet
+        self._outages = Outages(group, "commits to")
         self._landed = threading.Condition(self._lock)
         self._parked: dict[MessageQueue, deque[_Flight]] = {}  # until what flies has landed
         self._begun: set[tuple[str, str]] = set()  # (broker, topic) that has an offset of ours
@@ -263,15 +265,12 @@ class RemoteOffsetStore:
         self, queue: MessageQueue, offset: int, answer: RemotingCommand | Exception
     ) -> None:
         if isinstance(answer, Exception):
-            logger.warning("offset %d of %s was not stored: %s", offset, queue, answer)
+            self._outages.failed(queue, answer)
         elif answer.code != ResponseCode.SUCCESS:
-            logger.warning(
-                "offset %d of %s was not stored: code %d, %s",
-                offset,
-                queue,
-                answer.code,
-                answer.remark,
-            )
+            text = f"offset {offset}: {answer.remark}"
+            self._outages.failed(queue, BrokerError.of(answer.code, text))
+        else:
+            self._outages.succeeded(queue)
 
     def wait_landed(self, timeout: float) -> bool:
         """Wait until everything that was sent is answered, and what waited for it sent too."""
@@ -325,3 +324,4 @@ class RemoteOffsetStore:
             self._confirmed.pop(queue, None)
             self._carried.pop(queue, None)
             self._doubtful_zeros.discard(queue)
+        self._outages.forget(queue)

@@ -18,7 +18,7 @@ from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.namespaces import plain_answer
-from rocketmq_fast.consumer.outages import PullOutages
+from rocketmq_fast.consumer.outages import Outages
 from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.consumer.subscription import Subscription
 from rocketmq_fast.errors import (
@@ -148,7 +148,7 @@ class Puller:
         self._interval = options.pull_interval / 1000
         self._retry_topic = retry_topic(group)
         self._flow_logged = -1e9
-        self._outages = PullOutages(group, self._exception_delay)
+        self._outages = Outages(group, "pulls from")
 
     def start(self, queue: AssignedQueue) -> None:
         """Begin to pull. Any thread."""
@@ -182,11 +182,12 @@ class Puller:
             if not isinstance(error, (BrokerNotFound, RemotingError)):
                 logger.exception("pull of %s failed", queue.message_queue)
             else:
-                self._outages.failed(queue, error)
+                self._outages.failed(queue.message_queue, error)
             self._later(queue, self._exception_delay)
 
     def _pull(self, queue: AssignedQueue) -> None:
         if queue.dropped:
+            self._outages.forget(queue.message_queue)
             return
         queue.last_pull = time.monotonic()
         if queue.paused or queue.releasing or not self._owner.pulling:
@@ -275,7 +276,7 @@ class Puller:
             if not isinstance(error, RocketMQError):
                 logger.exception("answer to a pull of %s", queue.message_queue)
             elif not queue.message_queue.topic.startswith(RETRY_PREFIX):
-                self._outages.failed(queue, error)
+                self._outages.failed(queue.message_queue, error)
             self._later(queue, self._exception_delay)
 
     def _take(self, queue: AssignedQueue, answer: RemotingCommand, is_slave: bool) -> None:
@@ -296,7 +297,7 @@ class Puller:
             raise HeaderError(
                 f"answer to a pull of {queue.message_queue}: no offset is {next_offset}"
             )
-        self._outages.answered(queue)
+        self._outages.succeeded(queue.message_queue)
         if is_slave and _is_missing(queue, code, next_offset):
             self._wait_for_master(queue)
             return
