@@ -38,7 +38,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(ROOT.g
 ADDRESS = "127.0.0.1:9876"
 STORE = "/tmp/rocketmq"  # noqa: S108 - replaced by a directory of the test
 # Pages whose Python blocks are pieces of a session, checked by tests of their own.
-PIECES = {"spark.md"}
+PIECES = {"spark.md", "spark-write.md"}
 # What is sent before a block with run() is started: (topic, body, tags), and what it then prints.
 SENT = {"TopicTest": [("hello", "TagA")], "Orders": [("order 1", "created")]}
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +21,9 @@ from tests.require import require
 from tests.scripts import environment, finish, until
 from tests.style import ROOT
 from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXAMPLES = ROOT / "examples"
 # Example: test function below.
@@ -38,6 +43,7 @@ COVERED = {
     "request_reply.py": "test_request_reply",
     "retry.py": "test_retry",
     "spark_read.py": "test_spark_read",
+    "spark_write.py": "test_spark_write",
     "tags.py": "test_tags",
     "transaction.py": "test_transaction",
 }
@@ -230,3 +236,18 @@ def test_spark_read(cluster: Cluster) -> None:
     fill(cluster, *(f"m{number}" for number in range(30)), tags=("TagA", "TagB", "TagC"))
     said = finish(script("spark_read.py"), environment(cluster.namesrv_addr))
     assert "30 messages" in said
+
+
+@pytest.mark.spark
+def test_spark_write(
+    spark: SparkSession,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In this process, with the session that is there."""
+    cluster.create_topic("TopicTest", queues=4)
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.namesrv_addr)
+    runpy.run_path(str(EXAMPLES / "spark_write.py"))
+    assert "1000 messages written" in capsys.readouterr().out
+    assert cluster.message_count("TopicTest") == 1000

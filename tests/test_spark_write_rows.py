@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from rocketmq_fast.producer.outgoing import Outgoing, Packer
 from rocketmq_fast.producer.selectors import select_by_hash
 from tests.reference.encode import decode_batch
 from tests.require import require
+from tests.style import ROOT
 
 require("spark")  # before what imports pyspark and pyarrow
 
@@ -34,7 +36,12 @@ from pyspark.sql.types import (  # noqa: E402
 from rocketmq_fast.spark.source import RocketMQDataSource  # noqa: E402
 from rocketmq_fast.spark.writer import SentMessages, aborted, summary  # noqa: E402
 from rocketmq_fast.spark.writer_flow import SendFlow  # noqa: E402
-from rocketmq_fast.spark.writer_options import WriteOptions, check_columns  # noqa: E402
+from rocketmq_fast.spark.writer_options import (  # noqa: E402
+    WRITE_COLUMNS,
+    WRITE_OPTIONS,
+    WriteOptions,
+    check_columns,
+)
 from rocketmq_fast.spark.writer_rows import Request, RowError, RowsEncoder, UniqueIds  # noqa: E402
 
 TEXTS = pa.map_(pa.string(), pa.string())
@@ -144,6 +151,17 @@ def test_an_unreachable_name_server_is_told_on_the_driver() -> None:
     options = {"namesrvAddr": "127.0.0.1:1", "topic": "T", "retries": "0"}
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
         RocketMQDataSource(options).writer(schema("body binary"), False)
+
+
+@pytest.mark.parametrize("name", ["options", "columns"])
+def test_the_page_has_all(name: str) -> None:
+    text = (ROOT / "docs" / "spark-write.md").read_text("utf-8")
+    section = re.search(rf"^## {name.title()}$(.*?)^## ", text, re.M | re.S)
+    assert section is not None
+    cells = re.findall(r"^\| ([^|]+?) \|", section[1], re.M)
+    named = {word for cell in cells for word in re.findall(r"\w+", cell)} - {"option", "column"}
+    aliases = {alias for names in WRITE_OPTIONS.values() for alias in names}
+    assert named == ({*WRITE_OPTIONS, *aliases} if name == "options" else set(WRITE_COLUMNS))
 
 
 # ------------------------------------------------------------------------------------- rows

@@ -33,7 +33,7 @@ from rocketmq_fast.spark.option_parser import CONNECTION_OPTIONS, ConnectOptions
 DEFAULT_GROUP = "SPARK_ROCKETMQ_PRODUCER"
 
 # Canonical name -> other names for it.
-_WRITE_OPTIONS: dict[str, tuple[str, ...]] = CONNECTION_OPTIONS | {
+WRITE_OPTIONS: dict[str, tuple[str, ...]] = CONNECTION_OPTIONS | {
     "topic": ("path",),
     "producerGroup": ("group",),
     "sendMode": (),
@@ -72,7 +72,7 @@ class WriteOptions:
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
         """Check what the user gave. Raises ConfigError that names the option."""
         given = {name: text for name, text in options.items() if name.lower() != _CHECKPOINT}
-        parser = OptionParser(given, _WRITE_OPTIONS, "a write to rocketmq")
+        parser = OptionParser(given, WRITE_OPTIONS, "a write to rocketmq")
         connection = parser.connection()
         topic = parser.optional("topic")
         if topic is not None:
