@@ -14,6 +14,7 @@ from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.errors import (
     BrokerError,
+    ConfigError,
     ConnectionClosed,
     HeaderError,
     MessageDecodeError,
@@ -29,7 +30,7 @@ require("spark")  # before what imports pyspark
 
 from rocketmq_fast.spark.offsets import DataLossError, QueueRange  # noqa: E402
 from rocketmq_fast.spark.options import ReadOptions  # noqa: E402
-from rocketmq_fast.spark.reader import RangesReader  # noqa: E402
+from rocketmq_fast.spark.reader import RangesReader, RawMessage  # noqa: E402
 
 ADDRESS = "127.0.0.1:1"
 TAGS = ("Aa", "BB", "C")
@@ -153,6 +154,9 @@ def read(
     columns = ("queueId", "queueOffset", "body")
     for batch in RangesReader(broker, ranges, columns, chosen):  # type: ignore[arg-type]
         assert len(batch) > 0
+        if isinstance(batch, list):
+            rows += [(raw.queue.queue_id, raw.offset or 0, raw.stored) for raw in batch]
+            continue
         table = pa.record_batch(batch)
         rows += zip(*(table.column(name).to_pylist() for name in columns), strict=True)
     return rows
@@ -279,6 +283,44 @@ def test_corrupt_message(loop: EventLoop) -> None:
         read(broker, [part(3, 0, 100)], options())
     rows = read(broker, [part(3, 0, 100)], options(onCorruptMessage="skip"))
     assert by_queue(rows) == {3: [n for n in range(100) if n != 17]}
+
+
+@pytest.mark.parametrize("tags", ["*", "C"])
+def test_corrupt_messages_as_they_are_stored(loop: EventLoop, tags: str) -> None:
+    broker = ScriptedBroker(loop)
+    broker.high[3] = 100
+    # The last but one is beyond the range, the others are at its ends and between.
+    broker.damaged = {(3, n) for n in (10, 17, 18, 35, 59, 60)}
+    rows = read(broker, [part(3, 10, 60)], options(onCorruptMessage="raw", tags=tags))
+    wanted = [n for n in range(10, 60) if tags == "*" or tag_of(n) == tags]
+    assert [offset for _, offset, _ in rows] == wanted
+    for _, offset, body in rows:
+        damaged = (3, offset) in broker.damaged
+        assert body == (stored(3, offset, damaged=True) if damaged else b"3/%d" % offset)
+
+
+def test_rows_of_corrupt_messages() -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from rocketmq_fast.spark.schema import SCHEMA, schema_of
+    from rocketmq_fast.spark.tasks import _raw_rows, options_for
+
+    raw = RawMessage(MessageQueue("T", "broker-a", 3), 17, b"stored")
+    (row,) = _raw_rows([raw], to_arrow_schema(SCHEMA, timezone="UTC")).to_pylist()
+    known = {name: value for name, value in row.items() if value is not None}
+    assert known == {
+        "topic": "T",
+        "brokerName": "broker-a",
+        "queueId": 3,
+        "queueOffset": 17,
+        "body": b"stored",
+        "sysFlag": -1,
+    }
+    not_null = schema_of(["body", "msgId"])
+    not_null.fields[1].nullable = False
+    assert options_for(not_null, options()).columns == ("body", "msgId")
+    with pytest.raises(ConfigError, match="'msgId' is declared not null"):
+        options_for(not_null, options(onCorruptMessage="raw"))
 
 
 @pytest.mark.parametrize(
