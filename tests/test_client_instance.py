@@ -121,7 +121,9 @@ def test_a_round_that_the_end_overtakes_says_nothing(
 
 
 def test_name_servers_fail_over(
-    embedded_broker: TestBroker, embedded_proxied: ProxiedCluster
+    embedded_broker: TestBroker,
+    embedded_proxied: ProxiedCluster,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     embedded_proxied.namesrv.refuse()
     dead, alive = embedded_proxied.namesrv_addr, embedded_broker.namesrv_addr
@@ -135,11 +137,17 @@ def test_name_servers_fail_over(
             assert made.name_servers.addresses[0] == alive
         finally:
             release_instance(made)
-    options = ClientOptions(namesrv_addr=dead, mq_client_api_timeout=500)
+    options = ClientOptions(namesrv_addr=f"{dead};{alive}")
     made = acquire_instance(options.client_id(unique_instance_name()), options)
+    caplog.clear()
     try:
+        made.name_servers.update([dead])
         with pytest.raises(NoNameServer, match=dead):
             made.update_route("any")
+        assert "does not answer" not in caplog.text  # the error says it all
+        made.name_servers.update([dead, alive])
+        made.update_route(topic)
+        assert any(f"using {alive}" in text and dead in text for text in caplog.messages)
     finally:
         release_instance(made)
 

@@ -418,6 +418,7 @@ def test_start_and_shutdown_out_of_turn(
         caplog.clear()
         with consumer:
             assert f"consumer of group {group} starts without a topic" in caplog.text
+    assert repr(consumer) == f"<PushConsumer group={group!r} not started>"
     consumer.subscribe(topic)
     caplog.clear()
     consumer.shutdown()  # not started
@@ -426,6 +427,10 @@ def test_start_and_shutdown_out_of_turn(
             call()
     with consumer:
         assert "without a topic" not in caplog.text
+        cid = consumer.stats()["client_id"]
+        assert repr(consumer) == (
+            f"<PushConsumer group={group!r} topics=[{topic!r}] client_id={cid!r}>"
+        )
         with pytest.raises(ClientStateError, match="started already"):
             consumer.start()
         with pytest.raises(ClientStateError, match="listener"):

@@ -54,16 +54,27 @@ class NameServers:
     def invoke(self, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Ask the chosen server, and each other one when it gives no answer.
 
-        `timeout` seconds are for each server. Raises NoNameServer with every cause.
+        `timeout` seconds are for each server. Raises NoNameServer with every cause, and
+        RequestCodeNotSupported for what seems to be no name server.
         """
         causes = []
         for address in self.addresses:
             try:
-                return self._remoting.invoke(address, command, timeout)
+                answer = self._remoting.invoke(address, command, timeout)
             except RemotingError as error:
                 causes.append(str(error))
-                logger.warning("name server %s: %s", address, error)
                 self._move_back(address)
+                continue
+            for cause in causes:
+                logger.warning("a name server does not answer: %s; using %s", cause, address)
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise BrokerError.of(
+                    answer.code,
+                    f"{answer.remark}; is that a broker? namesrv_addr wants the name server, whose "
+                    "port is mostly 9876",
+                    address,
+                )
+            return answer
         raise NoNameServer("no name server answered: " + "; ".join(causes))
 
     def route(self, topic: str, timeout: float) -> TopicRouteData:

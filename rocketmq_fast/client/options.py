@@ -76,8 +76,9 @@ def reject_unknown(what: str, given: Mapping[str, Any], known: Iterable[str]) ->
 class ClientOptions:
     """What producers, consumers and admins share. Times are milliseconds.
 
-    namesrv_addr: "host:port;host:port", a list, or None for the environment's NAMESRV_ADDR. Where
-        neither is given, the address server is asked for the list at start and then every 120 s.
+    namesrv_addr: "host:port;host:port" or with commas, a list, or None for the environment's
+        NAMESRV_ADDR. Where neither is given, the address server is asked for the list at start and
+        then every 120 s.
     namesrv_domain: "host" (port 8080) or "host:port" of the address server, by default the
         environment's ROCKETMQ_NAMESRV_DOMAIN, else Java's jmenv.tbsite.net.
     namesrv_domain_subgroup: the last part of the path there, /rocketmq/nsaddr by default; or the

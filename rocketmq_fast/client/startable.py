@@ -47,6 +47,17 @@ class Startable(ABC, Generic[OptionsT, RunningT]):
         """The group, by the name that the program gave."""
         return self._group
 
+    def __repr__(self) -> str:
+        running = self._running
+        state = "not started" if running is None else f"client_id={running.instance.client_id!r}"
+        return " ".join(
+            (f"<{type(self).__name__} group={self._group!r}", *self._traits(), f"{state}>")
+        )
+
+    def _traits(self) -> Iterable[str]:
+        """What else tells one client from another in a log."""
+        return ()
+
     def update_name_server_address(self, namesrv_addr: str | Iterable[str]) -> None:
         """Use other name servers from now on: "host:port;host:port", or a list.
 

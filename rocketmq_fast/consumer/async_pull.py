@@ -41,6 +41,9 @@ class AsyncPullConsumer:
     def __init__(self, group: str, **options: Any) -> None:
         self._consumer = PullConsumer(group, **options)
 
+    def __repr__(self) -> str:
+        return f"<AsyncPullConsumer around {self._consumer!r}>"
+
     # ----------------------------------------------------------------------------- lifecycle
 
     @property

@@ -45,6 +45,9 @@ class PullConsumer(Startable[PullConsumerOptions, RunningPull]):
         super().__init__(group, pull_options(options), DEFAULT_CONSUMER_GROUP)
         self._subscriptions = Subscriptions()
 
+    def _traits(self) -> tuple[str, ...]:
+        return self._subscriptions.traits(self._names)
+
     # ----------------------------------------------------------------------------- lifecycle
 
     def start(self) -> None:

@@ -50,6 +50,9 @@ class PushConsumer(Startable[PushConsumerOptions, RunningConsumer]):
         self._listener: Listener | None = None
         self._orderly = False
 
+    def _traits(self) -> tuple[str, ...]:
+        return self._subscriptions.traits(self._names)
+
     # ------------------------------------------------------------------------------- set-up
 
     def subscribe(self, topic: str, expression: str | Sql | None = "*") -> None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from rocketmq_fast._core import TagFilter
 from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.errors import BrokerError, BrokerSystemError, ConfigError, TopicRouteNotFound
 from rocketmq_fast.protocol.bodies import SubscriptionData
-from rocketmq_fast.protocol.names import check_topic
+from rocketmq_fast.protocol.names import RETRY_PREFIX, check_topic
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +117,11 @@ class Subscriptions:
     def is_empty(self) -> bool:
         """Whether nothing is subscribed."""
         return not self._table
+
+    def traits(self, names: Namespace) -> tuple[str, ...]:
+        """For the repr of a consumer: the topics that its program subscribed."""
+        topics = [name for name in self.table() if not name.startswith(RETRY_PREFIX)]
+        return (f"topics={sorted(map(names.unwrap, topics))}",) if topics else ()
 
     def table(self) -> dict[str, Subscription]:
         """A copy."""

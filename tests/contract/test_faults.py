@@ -10,7 +10,7 @@ import pytest
 from rocketmq_fast import ConsumeStatus, MessageExt, RocketMQError
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.embedded import Cluster
-from rocketmq_fast.errors import NoNameServer
+from rocketmq_fast.errors import NoNameServer, RequestCodeNotSupported
 from rocketmq_fast.protocol.codes import RequestCode
 from tests.brokers import TestBroker
 from tests.consuming import SUCCESS, Recorder, assert_once, bodies, consuming, make, releasing
@@ -159,6 +159,13 @@ def test_no_name_server_is_a_clear_error(broker: TestBroker, proxied: ProxiedClu
         recorder.wait(1)
     finally:
         consumer.shutdown()
+
+
+def test_a_brokers_port_is_no_name_server(broker: TestBroker) -> None:
+    consumer = make(broker.broker_addr, broker.group(), "any", Recorder())
+    with pytest.raises(RequestCodeNotSupported, match="is that a broker") as caught:
+        consumer.start()
+    assert broker.broker_addr in str(caught.value)
 
 
 def test_silent_name_server_is_an_error_in_time(
