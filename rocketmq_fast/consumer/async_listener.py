@@ -139,7 +139,8 @@ class AsyncConsumeService(ConsumeConcurrentlyService):
         self._line.append(_Work(chunk))
         if not self._poked:
             self._poked = True
-            self._on_loop(self._poke)
+            # At the end of the loop's round: several pulls may be answered in it.
+            self._loop.call_soon(self._on_loop, self._poke)
 
     def _on_loop(self, callback: Callable[[], object]) -> bool:
         try:
