@@ -88,6 +88,11 @@ class Connection:
         return self._unsent_bytes
 
     @property
+    def partial_bytes(self) -> int:
+        """Received bytes of a frame that is not complete yet."""
+        return self._splitter.pending
+
+    @property
     def local_address(self) -> tuple[str, int]:
         """(ip, port) of this side."""
         name = self._sock.getsockname()

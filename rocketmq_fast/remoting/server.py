@@ -27,12 +27,20 @@ _FLAG_ONEWAY = 2
 # A peer that reads nothing while answers pile up is cut off.
 _MAX_UNSENT_BYTES = 64 << 20
 _ACCEPT_PAUSE = 0.1
+# Connections that hold less are not counted when the memory of all is.
+_LARGE_BYTES = 1 << 20
+# A frame must be complete within some time, or come at least as fast as the slowest line.
+_SLOWEST_BYTES_PER_SECOND = 1024
+_SWEEP_SECONDS = 0.5
 
 
 class Peer:
     """One client of a server. All methods belong to the loop's thread."""
 
-    __slots__ = ("_changes", "_opaques", "_pending", "_server", "connection", "host")
+    __slots__ = (
+        "_changes", "_frames_seen", "_opaques", "_partial_since", "_pending", "_server",
+        "connection", "frames", "host",
+    )  # fmt: skip
 
     def __init__(self, server: RemotingServer) -> None:
         self._server = server
@@ -40,6 +48,9 @@ class Peer:
         self._pending: dict[int, tuple[AnswerCallback, Timer]] = {}
         self._changes: dict[int, Callable[[RemotingCommand], None]] = {}
         self.connection: Connection
+        self.frames = 0  # received so far
+        self._frames_seen = 0
+        self._partial_since = 0.0
         # Address and port as they stand in stored messages: 4 or 16 bytes, then the port in 4.
         self.host = b""
 
@@ -60,8 +71,20 @@ class Peer:
         except ConnectionClosed as error:
             logger.debug("no answer sent: %s", error)
             return
-        if self.connection.unsent_bytes > _MAX_UNSENT_BYTES:
-            self.connection.close(f"{self.connection.unsent_bytes} bytes are waiting to be read")
+        unsent = self.connection.unsent_bytes
+        if unsent > _MAX_UNSENT_BYTES:
+            self.connection.close(f"{unsent} bytes are waiting to be read")
+        elif unsent > _LARGE_BYTES:
+            self._server.check_memory()
+
+    def partial_age(self, now: float) -> float:
+        """For how long a frame has been incomplete, as far as earlier calls saw it; 0 if none."""
+        if not self.connection.partial_bytes:
+            self._partial_since = 0.0
+        elif not self._partial_since or self.frames != self._frames_seen:
+            self._partial_since = now
+        self._frames_seen = self.frames
+        return now - self._partial_since if self._partial_since else 0.0
 
     def reply(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer a request, unless it wants no answer."""
@@ -131,7 +154,9 @@ class RemotingServer:
     """Accepts connections and hands requests to `on_request`, on the loop's thread.
 
     An exception in `on_request` is logged and ends neither the connection nor the loop. Bytes that
-    are no frame end their connection only.
+    are no frame end their connection only, and so does a frame that takes over `frame_seconds` at
+    less than 1 KiB/s. When incomplete frames and unread answers of all connections are over
+    `max_held_bytes` together, those that hold most are ended.
     """
 
     def __init__(
@@ -142,6 +167,8 @@ class RemotingServer:
         on_disconnect: PeerCallback | None = None,
         max_connections: int = 10_000,
         idle_seconds: float = 120.0,
+        frame_seconds: float = 30.0,
+        max_held_bytes: int = 512 << 20,
     ) -> None:
         self.loop = loop
         self.port = 0
@@ -149,6 +176,8 @@ class RemotingServer:
         self._on_disconnect = on_disconnect
         self._max_connections = max_connections
         self._idle_seconds = idle_seconds
+        self._frame_seconds = frame_seconds
+        self._max_held_bytes = max_held_bytes
         self._socket: socket.socket | None = None
         self._peers: dict[Connection, Peer] = {}
         self._timer: Timer | None = None
@@ -185,7 +214,7 @@ class RemotingServer:
     def _start(self) -> None:
         if self._socket is not None:
             self.loop.register(self._socket, self)
-            self._timer = self.loop.call_later(self._idle_seconds / 4, self._close_idle)
+            self._timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     @property
     def peers(self) -> list[Peer]:
@@ -243,6 +272,7 @@ class RemotingServer:
         peer = self._peers.get(connection)
         if peer is None:
             return
+        peer.frames += 1
         try:
             if command.flag & _FLAG_RESPONSE:
                 peer.answered(command)
@@ -260,13 +290,32 @@ class RemotingServer:
         if self._on_disconnect is not None:
             self._on_disconnect(peer)
 
-    def _close_idle(self) -> None:
-        limit = time.monotonic() - self._idle_seconds
-        for connection in list(self._peers):
-            if connection.last_active < limit:
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        for connection, peer in list(self._peers.items()):
+            if now - connection.last_active > self._idle_seconds:
                 connection.close(f"idle for {self._idle_seconds:.0f} s")
+                continue
+            age = peer.partial_age(now)
+            slow = connection.partial_bytes < age * _SLOWEST_BYTES_PER_SECOND
+            if slow and age > self._frame_seconds:
+                connection.close(f"a frame is incomplete after {age:.0f} s")
+        self.check_memory()
         if self._socket is not None:
-            self._timer = self.loop.call_later(self._idle_seconds / 4, self._close_idle)
+            self._timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def check_memory(self) -> None:
+        """End the connections that hold most, until all together hold no more than they may."""
+        held = {
+            connection: size
+            for connection in self._peers
+            if (size := connection.partial_bytes + connection.unsent_bytes) > _LARGE_BYTES
+        }
+        total = sum(held.values())
+        while total > self._max_held_bytes:
+            connection = max(held, key=held.__getitem__)
+            total -= held.pop(connection)
+            connection.close(f"all connections hold over {self._max_held_bytes} bytes")
 
     def close(self) -> None:
         """Stop accepting and end all connections. Loop thread, or when the loop has not started."""
