@@ -1,6 +1,8 @@
 """RocketMQ push consumer for Python and Spark on a native core."""
 
-from rocketmq_fast import embedded
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from rocketmq_fast._core import (
     ArrowBatch,
     MessageBatch,
@@ -75,6 +77,9 @@ from rocketmq_fast.producer.transaction import TransactionProducer
 from rocketmq_fast.remoting.hooks import RpcHook
 from rocketmq_fast.remoting.security import Credentials
 
+if TYPE_CHECKING:
+    from rocketmq_fast import embedded
+
 __all__ = [
     "Admin",
     "ArrowBatch",
@@ -147,3 +152,10 @@ __all__ = [
     "select_at_random",
     "select_by_hash",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load the embedded cluster when it is named: clients start without it."""
+    if name == "embedded":
+        return import_module("rocketmq_fast.embedded")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

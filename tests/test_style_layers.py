@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -153,3 +155,11 @@ def test_c_includes_only_the_language_and_its_own(name: str) -> None:
     assert system <= ALLOWED_HEADERS, sorted(system - ALLOWED_HEADERS)
     own = re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, re.MULTILINE)
     assert all((ROOT / "csrc" / header).is_file() for header in own), own
+
+
+def test_clients_are_loaded_without_the_embedded_cluster() -> None:
+    program = (
+        "import sys, rocketmq_fast as rmq; assert 'rocketmq_fast.embedded' not in sys.modules; "
+        "assert rmq.embedded.Cluster is sys.modules['rocketmq_fast.embedded'].Cluster"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
