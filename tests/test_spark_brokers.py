@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,10 +16,17 @@ from rocketmq_fast.model import MessageQueue
 from tests.fix_spark import Filled
 from tests.require import require
 
+if TYPE_CHECKING:
+    from tests.brokers import TestBroker
+
 require("spark")  # before what imports pyspark
 
+from rocketmq_fast.spark.batch import RocketMQReader  # noqa: E402
 from rocketmq_fast.spark.brokers import Brokers, cached_brokers, retrying  # noqa: E402
+from rocketmq_fast.spark.offsets import DataLossError  # noqa: E402
 from rocketmq_fast.spark.option_parser import ConnectOptions  # noqa: E402
+from rocketmq_fast.spark.options import ReadOptions  # noqa: E402
+from rocketmq_fast.spark.schema import SCHEMA  # noqa: E402
 
 
 def test_bounds_of_all_queues(spark_cluster: Any, spark_topic: Filled) -> None:
@@ -89,3 +96,91 @@ def test_what_can_pass_is_tried_again(
         with pytest.raises(error):
             retrying(action, 2, 0.0)
     assert made == calls
+
+
+# --------------------------------------------------- plans and reads of batches, without Spark
+
+
+def rows(broker: TestBroker, **options: object) -> list[tuple[str, int, int]]:
+    """What a batch read finds: its plan and its tasks, run here."""
+    given = {"namesrvAddr": broker.namesrv_addr} | {n: str(value) for n, value in options.items()}
+    reader = RocketMQReader(SCHEMA, ReadOptions.of(given))
+    found = []
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            columns = (batch.column(n).to_pylist() for n in ("topic", "queueId", "queueOffset"))
+            found += list(zip(*columns, strict=True))
+    return sorted(found)
+
+
+def test_starts_and_ends_on_brokers(broker: TestBroker) -> None:
+    """Times are exact although brokers answer with near ones; groups, queues and patterns."""
+    topic = broker.topic(queues=2)
+    filled = Filled(broker.namesrv_addr, broker.broker_addr, broker.broker_name, topic)
+    for number in range(8):
+        filled.send(0, [b"x"] * (number % 3 + 1))  # those of one batch have one time
+    filled.send(1, [b"y"] * 5)
+    high = broker.max_offset(topic, 0)
+    everything = rows(broker, topic=topic)
+    assert everything == [(topic, 0, n) for n in range(high)] + [(topic, 1, n) for n in range(5)]
+    connect = ConnectOptions((broker.namesrv_addr,))
+    brokers = Brokers(connect)
+    try:
+        _, addresses = brokers.queues([topic])
+        times = [
+            int(brokers.peek("G", {broker.queue(topic): n}, addresses)[broker.queue(topic)]
+                .store_timestamps[0])
+            for n in range(high)
+        ]  # fmt: skip
+        assert topic in brokers.topics_like(".*")
+        assert not [name for name in brokers.topics_like(".*") if "%" in name or "SYS_" in name]
+        assert "DefaultCluster" not in brokers.topics_like(".*")
+    finally:
+        brokers.close()
+    queue = f'{{"{topic}":{{"{broker.broker_name}":[0]}}}}'
+    for wanted in sorted({times[0] - 1, *times, times[-1] + 1}):
+        later = [(topic, 0, n) for n, time in enumerate(times) if time >= wanted]
+        earlier = [(topic, 0, n) for n, time in enumerate(times) if time < wanted]
+        assert rows(broker, assign=queue, startingTimestamp=wanted) == later
+        assert rows(broker, assign=queue, endingTimestamp=wanted) == earlier
+    group = broker.group()
+    broker.commit(group, topic, 0, 3)
+    broker.commit(group, topic, 1, 4)
+    wanted = [(topic, 0, n) for n in range(3, high)] + [(topic, 1, 4)]
+    assert rows(broker, topicPattern=topic, group=group, startingOffsets="group") == wanted
+
+
+def test_sql_on_brokers(broker: TestBroker) -> None:
+    topic = broker.topic(queues=1)
+    for colour in ("red", "blue", "red"):
+        broker.send(topic, [b"x"] * 40, properties={"colour": colour, "size": "7"})
+    sql = {"topic": topic, "expressionType": "SQL92"}
+    red = rows(broker, expression="colour = 'red' AND size > 5", **sql)
+    assert red == [(topic, 0, n) for n in (*range(40), *range(80, 120))]
+    with pytest.raises(ConfigError, match=r"option 'expression' is 'colour = = 1': broker"):
+        rows(broker, expression="colour = = 1", **sql)
+
+
+def test_a_namespace(broker: TestBroker) -> None:
+    name = broker.name("t")
+    broker.cluster.create_topic(f"shop%{name}", queues=1)
+    broker.send(f"shop%{name}", [b"x"] * 3)
+    wanted = [(name, 0, n) for n in range(3)]
+    assert rows(broker, topic=name, namespace="shop") == wanted
+    assert rows(broker, topicPattern=f"{name}.*", namespace="shop") == wanted
+
+
+def test_queues_that_are_not_there(broker: TestBroker) -> None:
+    topic = broker.topic(queues=1)
+    for option, value in (
+        ("assign", f'{{"{topic}":{{"{broker.broker_name}":[7]}}}}'),
+        ("startingOffsets", f'{{"{topic}":{{"{broker.broker_name}":{{"7":1}}}}}}'),
+    ):
+        given = {option: value} | ({} if option == "assign" else {"topic": topic})
+        with pytest.raises(ConfigError, match=rf"'{option}' names.* queue 7"):
+            rows(broker, **given)
+    place = f'{{"{topic}":{{"{broker.broker_name}":{{"0":%d}}}}}}'
+    with pytest.raises(ConfigError, match="'startingOffsets' is behind 'endingOffsets'"):
+        rows(broker, topic=topic, startingOffsets=place % 2, endingOffsets=place % 1)
+    with pytest.raises(DataLossError, match=r"queue 0, offsets \[5, 0\): the broker has \[0, 0\)"):
+        rows(broker, topic=topic, startingOffsets=place % 5)
