@@ -17,6 +17,7 @@ from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
+from rocketmq_fast.consumer.group_watch import GroupWatch
 from rocketmq_fast.consumer.namespaces import plain_answer
 from rocketmq_fast.consumer.outages import Outages
 from rocketmq_fast.consumer.stats import ConsumerStats
@@ -149,6 +150,7 @@ class Puller:
         self._retry_topic = retry_topic(group)
         self._flow_logged = -1e9
         self._outages = Outages(group, "pulls from")
+        self._watch = GroupWatch(group)
 
     def start(self, queue: AssignedQueue) -> None:
         """Begin to pull. Any thread."""
@@ -270,8 +272,11 @@ class Puller:
         except Exception as error:
             self.errors += 1
             if isinstance(error, (SubscriptionNotExist, SubscriptionNotLatest)):
+                if isinstance(error, SubscriptionNotExist):
+                    self._watch.unknown(queue.message_queue)
                 self._owner.on_unknown_subscription()
             elif isinstance(error, (ConnectionClosed, ConnectError)):
+                self._watch.away(queue.message_queue.broker_name)
                 self._owner.on_disconnected(queue)
             if not isinstance(error, RocketMQError):
                 logger.exception("answer to a pull of %s", queue.message_queue)
@@ -298,6 +303,7 @@ class Puller:
                 f"answer to a pull of {queue.message_queue}: no offset is {next_offset}"
             )
         self._outages.succeeded(queue.message_queue)
+        self._watch.known(queue.message_queue)
         if is_slave and _is_missing(queue, code, next_offset):
             self._wait_for_master(queue)
             return
@@ -353,7 +359,10 @@ class Puller:
             self._bad_messages.settle(queue, answer, batch)
         subscription = self._owner.subscription(queue.message_queue.topic)
         if subscription is not None and subscription.tag_filter is not None:
-            batch = subscription.tag_filter.filter(batch)
+            wanted = subscription.tag_filter.filter(batch)
+            if len(wanted) < len(batch):
+                self._watch.filtered(batch, subscription)
+            batch = wanted
         batch.broker_name = queue.message_queue.broker_name
         batch.min_offset = min_offset
         batch.max_offset = queue.max_offset

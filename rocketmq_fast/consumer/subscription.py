@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rocketmq_fast._core import TagFilter
 from rocketmq_fast.client.instance import ClientInstance
@@ -34,11 +34,12 @@ class Subscription:
     """What the broker is told, and the exact filter that the client applies again.
 
     Brokers filter by hash, so messages with a colliding tag come through; `tag_filter` is None
-    where there is nothing to filter again.
+    where there is nothing to filter again. `made_at` is monotonic seconds.
     """
 
     data: SubscriptionData
     tag_filter: TagFilter | None
+    made_at: float = field(default_factory=time.monotonic)
 
     def renewed(self) -> Subscription:
         """The same with a new version, so that brokers notice that it was announced again."""
