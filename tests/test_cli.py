@@ -144,6 +144,14 @@ def test_version_and_help() -> None:
         (["produce", "--topic", "T", "--namesrv", "h:1"], "one of them"),
         (["produce", "--topic", "T", "--namesrv", "h:1", "x", "--count", "1"], "one of them"),
         (["produce", "--topic", "T", "--namesrv", "h:1", "x", "--size", "1"], "--size"),
+        (
+            ["produce", "--topic", "T", "--namesrv", "h:1", "x", "--delay", "2", "--batch", "9"],
+            "exclude each other",
+        ),
+        (["produce", "--topic", "T", "--namesrv", "h:1", "x", "--delay", "0"], "not over 0"),
+        (["produce", "--topic", "T", "--namesrv", "h:1", "x", "--property", "=b"], "NAME=VALUE"),
+        (["produce", "--topic", "T", "--namesrv", "h:1", "x", "--property", "KEYS=b"], "KEYS"),
+        (["produce", "--topic", "T", "x", "--key", "a", "--keys", "b"], "--key"),
         (["broker", "--namesrv-port", "70000"], "port"),
         (["broker", "--host", "0.0.0.0"], "--allow-remote"),  # noqa: S104 - it is refused
         (["broker", "--set", "colour=red"], "colour"),
@@ -240,6 +248,35 @@ def test_produce_and_consume(cluster: Cluster) -> None:
     assert {(m["body"], m["tags"], m["keys"]) for m in lines} == {
         ("one", "A", "k-0"), ("zwei ü", "B", "k-1"), ("three", "A", "k-2"),
     }  # fmt: skip
+
+
+def test_produce_gives_messages_what_was_asked_for(cluster: Cluster) -> None:
+    made = run("topics", "--create", "Given", "--queues", "2", cluster=cluster)
+    assert made.returncode == 0
+    name = cluster.broker_name
+    sent = run("produce", "--topic", "Given", "--key", "order-1 late", "--queue", f"{name}:1",
+               "--property", "colour=dark red", "--property", "a-b=c=d", "one", "two",
+               cluster=cluster)  # fmt: skip
+    lines = [line.split() for line in sent.stdout.splitlines()]
+    place = f"Given@{name}:1"
+    assert [words[:2] for words in lines] == [[place, "0"], [place, "1"], ["2", "messages"]]
+    (found,) = result(run("view", "--topic", "Given", lines[1][2], "--json",
+                          cluster=cluster))["messages"]  # fmt: skip
+    assert (found["queue_offset"], found["keys"], found["body"]) == (1, "order-1 late", "two")
+    assert found["properties"]["colour"] == "dark red"
+    assert found["properties"]["a-b"] == "c=d"
+
+
+def test_produce_with_a_delay_sends_one_by_one(cluster: Cluster, tmp_path: Any) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\ntwo\n")
+    sent = result(run("produce", "--topic", "Delayed", "--delay", "1", "--file", str(path),
+                      "--json", cluster=cluster))  # fmt: skip
+    assert sent["messages"] == 2
+    assert "stored" not in sent  # of arguments only: files can be long
+    done = run("consume", "--topic", "Delayed", "--group", "g", "--from", "first", "--count", "2",
+               "--timeout", "60", "--json", cluster=cluster)  # fmt: skip
+    assert result(done)["messages"] == 2
 
 
 def test_consume_prints_a_line_per_message(cluster: Cluster) -> None:
@@ -444,8 +481,9 @@ def test_demo_without_spark() -> None:
 def test_demo_with_spark() -> None:
     require("spark")
     found = checked_demo(spawn("demo", "--count", "30k", "--size", "100", "--json"), 30_000)
-    assert found["spark"]["distinct"] == 30_000
-    assert found["spark"]["checksum"] == found["produced"]["checksum"]
+    for step in ("spark", "spark_stream"):
+        assert found[step]["messages"] == found[step]["distinct"] == 30_000
+        assert found[step]["checksum"] == found["produced"]["checksum"]
 
 
 def test_demo_leaves_nothing_behind_when_interrupted(tmp_path: Any) -> None:
@@ -552,7 +590,7 @@ def test_an_update_keeps_the_permission_and_names_uneven_queues(cluster: Cluster
 
 def test_what_is_not_found_is_said_in_plain_words(cluster: Cluster) -> None:
     sent = run("produce", "--topic", "Single1", "x", "--keys", "k", cluster=cluster)
-    assert sent.stdout.startswith("1 message (1 byte) ")
+    assert sent.stdout.splitlines()[-1].startswith("1 message (1 byte) ")
     nothing = error(run("view", "--key", "none", "--topic", "Single1", cluster=cluster), 1)
     assert nothing == "rocketmq-fast: error: no message of topic 'Single1' has key 'none'"
     unique = "7F00000100000000000000000000AAAA"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
+from rocketmq_fast.cli.output import Output
 from rocketmq_fast.errors import ConfigError
 
 _COUNT_UNITS = {"k": 1_000, "m": 1_000_000}
@@ -105,11 +108,28 @@ def assignment(text: str) -> tuple[str, str]:
     return name.strip().replace("-", "_"), value.strip()
 
 
-def add_namesrv(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says where the name servers are."""
+def user_property(text: str) -> tuple[str, str]:
+    """NAME=VALUE, both as they are."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def add_client_command(
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace, Output], int],
+    common: argparse.ArgumentParser,
+    **texts: str,
+) -> argparse.ArgumentParser:
+    """A command that talks to a cluster: it has the options of all, and --namesrv."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, parents=[common], **texts)
     parser.add_argument(
         "--namesrv", metavar="ADDR", help="host:port of the name servers (default NAMESRV_ADDR)"
     )
+    parser.set_defaults(run=run)
+    return parser
 
 
 def namesrv(options: argparse.Namespace) -> str:

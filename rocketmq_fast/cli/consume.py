@@ -43,14 +43,15 @@ _STOPPING_SECONDS = 0.02
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = commands.add_parser(
+    parser = arguments.add_client_command(
+        commands,
         "consume",
-        parents=[common],
+        run,
+        common,
         help="consume a topic with a push consumer",
         description="Joins a group and prints what it is given, until --count distinct messages or "
         "Ctrl-C. Progress is committed, so that the next run goes on from there.",
     )
-    arguments.add_namesrv(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument(
@@ -97,7 +98,6 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="give up when --count is not reached by then",
     )
     parser.add_argument("--quiet", action="store_true", help="do not print the messages")
-    parser.set_defaults(run=run)
 
 
 class Printer:

@@ -17,14 +17,15 @@ from rocketmq_fast.protocol.bodies import QueueData
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     """Describe the commands."""
-    parser = commands.add_parser(
+    parser = arguments.add_client_command(
+        commands,
         "topics",
-        parents=[common],
+        topics,
+        common,
         help="list topics, or create one",
         description="Lists topics with their queues and messages; --create makes one; with "
         "--update it also changes the number of queues of one that is there.",
     )
-    arguments.add_namesrv(parser)
     parser.add_argument("--create", metavar="TOPIC", help="create a topic on every master")
     parser.add_argument(
         "--queues", type=arguments.count, metavar="N", help="its queues on each master (default 8)"
@@ -35,34 +36,34 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="give a topic that --create finds as many queues as --queues says",
     )
     parser.add_argument("--all", action="store_true", help="also list RocketMQ's own topics")
-    parser.set_defaults(run=topics)
-    parser = commands.add_parser(
+    parser = arguments.add_client_command(
+        commands,
         "groups",
-        parents=[common],
+        groups,
+        common,
         help="list consumer groups",
         description="Lists consumer groups with their members and lag.",
     )
-    arguments.add_namesrv(parser)
     parser.add_argument("--all", action="store_true", help="also list RocketMQ's own groups")
-    parser.set_defaults(run=groups)
-    parser = commands.add_parser(
+    parser = arguments.add_client_command(
+        commands,
         "lag",
-        parents=[common],
+        lag,
+        common,
         help="what a group has not consumed yet",
         description="Shows the committed and the last offset of each queue of a group.",
     )
-    arguments.add_namesrv(parser)
     parser.add_argument("--group", required=True)
     parser.add_argument("--topic", help="only this topic")
-    parser.set_defaults(run=lag)
-    parser = commands.add_parser(
+    parser = arguments.add_client_command(
+        commands,
         "offsets",
-        parents=[common],
+        offsets,
+        common,
         help="where a group is in a topic, and moving it",
         description="Shows the first, committed and last offset of each queue. --reset moves the "
         "group, running or not; by number a running group is moved by 5.x brokers only.",
     )
-    arguments.add_namesrv(parser)
     parser.add_argument("--group", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument(
@@ -80,7 +81,6 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="BROKER:ID",
         help="only this queue, with an offset; may be repeated",
     )
-    parser.set_defaults(run=offsets)
 
 
 @contextlib.contextmanager

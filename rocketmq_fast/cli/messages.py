@@ -19,18 +19,18 @@ from rocketmq_fast.protocol.codes import ResponseCode
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     """Describe the commands."""
-    parser = commands.add_parser(
+    parser = arguments.add_client_command(
+        commands,
         "view",
-        parents=[common],
+        view,
+        common,
         help="show a message by its id or key",
         description="Shows a message with its properties and body. An offset message id is enough "
         "alone; a unique message id needs the topic. --key shows all messages that have it.",
     )
-    arguments.add_namesrv(parser)
     parser.add_argument("msg_id", nargs="?", metavar="MSGID")
     parser.add_argument("--topic")
     parser.add_argument("--key", help="of a message of --topic, instead of MSGID")
-    parser.set_defaults(run=view)
     dlq = commands.add_parser(
         "dlq",
         parents=[common],
@@ -38,25 +38,25 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Dead letters are what a group failed max_reconsume_times times.",
     )
     actions = dlq.add_subparsers(dest="action", metavar="list|resend", required=True)
-    parser = actions.add_parser("list", parents=[common], help="list them, oldest first")
-    arguments.add_namesrv(parser)
+    parser = arguments.add_client_command(
+        actions, "list", dlq_list, common, help="list them, oldest first"
+    )
     parser.add_argument("--group", required=True)
     parser.add_argument(
         "--limit", type=arguments.count, default=100, metavar="N", help="at most (default 100)"
     )
-    parser.set_defaults(run=dlq_list)
-    parser = actions.add_parser(
+    parser = arguments.add_client_command(
+        actions,
         "resend",
-        parents=[common],
+        dlq_resend,
+        common,
         help="give them to the group again",
         description="Sends dead letters to the retry topic of the group, so that only this group "
         "gets them, with all its tries. They stay listed.",
     )
-    arguments.add_namesrv(parser)
     parser.add_argument("--group", required=True)
     parser.add_argument("msg_ids", nargs="*", metavar="MSGID", help="these")
     parser.add_argument("--all", action="store_true", help="all that are stored")
-    parser.set_defaults(run=dlq_resend)
 
 
 def _queue(message: MessageExt) -> MessageQueue:

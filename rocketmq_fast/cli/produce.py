@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rocketmq_fast import Message, Producer, SendResult, SendStatus
+from rocketmq_fast import Message, MessageQueue, Producer, SendResult, SendStatus
 from rocketmq_fast.cli import arguments
 from rocketmq_fast.cli.output import Output, counted, number, only_errors, rate
 from rocketmq_fast.cli.signals import stop_on_signals
@@ -29,17 +29,19 @@ _NUMBER_DIGITS = 12
 # Longer than a program's default: nobody waits for a single message here, and one that was sent
 # again after a timeout may be stored twice.
 _SEND_MILLIS = 15_000
+_LEVELS = "1: 1s, 2: 5s, 3: 10s, 4: 30s, 5 to 14: 1m to 10m, 15: 20m, 16: 30m, 17: 1h, 18: 2h"
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = commands.add_parser(
+    parser = arguments.add_client_command(
+        commands,
         "produce",
-        parents=[common],
+        run,
+        common,
         help="send messages to a topic",
         description="Sends the given bodies, or the lines of a file, or --count generated bodies.",
     )
-    arguments.add_namesrv(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("body", nargs="*", metavar="BODY", help="bodies, a message each")
     parser.add_argument("--file", metavar="FILE", help="a message per line; - reads standard input")
@@ -57,16 +59,40 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="TAG,TAG",
         help="tags that the messages get in turn",
     )
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument("--key", help="give every message this key, or several with blanks between")
+    keys.add_argument(
+        "--keys", metavar="PREFIX", help="give each message a key of its own: PREFIX-0, PREFIX-1"
+    )
     parser.add_argument(
-        "--keys", metavar="PREFIX", help="give each message the key PREFIX-0, PREFIX-1, ..."
+        "--property",
+        type=arguments.user_property,
+        action="append",
+        default=[],
+        dest="properties",
+        metavar="NAME=VALUE",
+        help="give every message this property; may be repeated",
+    )
+    parser.add_argument(
+        "--delay",
+        type=arguments.count,
+        default=0,
+        metavar="LEVEL",
+        help=f"deliver later, by the brokers' delay level; by default they are {_LEVELS}",
+    )
+    parser.add_argument(
+        "--queue",
+        type=arguments.queue,
+        metavar="BROKER:ID",
+        help="send to this queue only (default: all in turn)",
     )
     parser.add_argument(
         "--batch",
         type=arguments.count,
         metavar="N",
-        help=f"messages in one request (default 1 for arguments, else up to {_BATCH})",
+        help=f"messages in one request (default 1 for arguments and with --delay, else up to "
+        f"{_BATCH})",
     )
-    parser.set_defaults(run=run)
 
 
 def generated_bodies(count: int, size: int) -> Iterator[bytes]:
@@ -93,6 +119,10 @@ def _bodies(options: argparse.Namespace) -> tuple[Iterator[bytes], int | None, i
         raise ConfigError("give bodies as arguments, or --file, or --count: one of them")
     if options.size is not None and options.count is None:
         raise ConfigError("--size belongs to --count")
+    if options.delay:
+        if options.batch is not None and options.batch > 1:
+            raise ConfigError("--delay and --batch exclude each other: batches take no delay level")
+        options.batch = 1
     if options.body:
         encoded = [text.encode("utf-8", "surrogateescape") for text in options.body]
         return iter(encoded), len(encoded), options.batch or 1
@@ -107,7 +137,9 @@ def _bodies(options: argparse.Namespace) -> tuple[Iterator[bytes], int | None, i
 class _Sent:
     """What became of the requests. The callbacks run on the producer's I/O thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, listed: bool) -> None:
+        self._listed = listed
+        self._results: list[SendResult | None] = []
         self.messages = 0
         self.bytes = 0
         self.failed = 0
@@ -117,9 +149,14 @@ class _Sent:
 
     def callback(self, count: int, size: int) -> Any:
         """A callback for a request of so many messages and bytes."""
+        place = len(self._results)
+        if self._listed:
+            self._results.append(None)
 
         def done(result: SendResult | None, error: Exception | None) -> None:
             with self._lock:
+                if self._listed:
+                    self._results[place] = result
                 if error is not None or result is None:
                     self.failed += count
                     self.errors.append(error or SendError("no result", []))
@@ -131,12 +168,19 @@ class _Sent:
 
         return done
 
+    def results(self) -> list[SendResult]:
+        """What was stored, in the order of the requests, where it is to be listed."""
+        return [result for result in self._results if result is not None]
+
 
 def run(options: argparse.Namespace, output: Output) -> int:
     """Send everything. Exit code 1 when something was not stored."""
     bodies, total, batch = _bodies(options)
     tags = itertools.cycle(options.tags or [None])
-    sent = _Sent()
+    sent = _Sent(listed=options.body != [] and batch == 1)
+    queue = options.queue and MessageQueue(options.topic, *options.queue)
+    properties = dict(options.properties)
+    Message(options.topic, properties=properties)  # what is wrong with them is said before a start
     producer = Producer(
         _GROUP,
         namesrv_addr=arguments.namesrv(options),
@@ -151,16 +195,21 @@ def run(options: argparse.Namespace, output: Output) -> int:
             while not (stop.wanted or sent.errors):
                 messages = []
                 for body in itertools.islice(bodies, batch):
-                    keys = f"{options.keys}-{index}" if options.keys is not None else None
-                    messages.append(Message(options.topic, body, next(tags), keys))
+                    keys = f"{options.keys}-{index}" if options.keys is not None else options.key
+                    messages.append(
+                        Message(
+                            options.topic, body, next(tags), keys, properties,
+                            delay_time_level=options.delay,
+                        )
+                    )  # fmt: skip
                     index += 1
                 if not messages:
                     break
                 done = sent.callback(len(messages), sum(len(m.body) for m in messages))
                 if len(messages) == 1:
-                    producer.send_async(messages[0], done)
+                    producer.send_async(messages[0], done, queue=queue)
                 else:
-                    producer.send_batch_async(messages, done)
+                    producer.send_batch_async(messages, done, queue=queue)
                 progress.update(sent.messages)
         seconds = time.perf_counter() - start
     _report(sent, seconds, output)
@@ -172,7 +221,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 def _report(sent: _Sent, seconds: float, output: Output) -> None:
     speed = rate(sent.messages, seconds)
-    values = {
+    values: dict[str, Any] = {
         "messages": sent.messages,
         "failed": sent.failed,
         "stored_with_warning": sent.not_ok,
@@ -180,6 +229,20 @@ def _report(sent: _Sent, seconds: float, output: Output) -> None:
         "seconds": round(seconds, 6),
         "messages_per_second": round(speed, 1),
     }
+    stored = sent.results()
+    if stored:
+        values["stored"] = [
+            {
+                "broker_name": result.message_queue.broker_name,
+                "queue_id": result.message_queue.queue_id,
+                "queue_offset": result.queue_offset,
+                "msg_id": result.msg_id,
+            }
+            for result in stored
+        ]
+    if not output.as_json:
+        for result in stored:
+            output.line(f"{result.message_queue} {result.queue_offset} {result.msg_id}")
     text = (
         f"{counted(sent.messages, 'message')} ({counted(sent.bytes, 'byte')}) "
         f"in {number(seconds)} s: {number(round(speed))} messages/s"
