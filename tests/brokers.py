@@ -20,7 +20,7 @@ from rocketmq_fast.remoting.loop import EventLoop
 from tests.apache import ApacheCluster
 from tests.proxy import ProxiedCluster
 
-_TIMEOUT = 10.0
+_TIMEOUT = 30.0
 _numbers = itertools.count()
 
 

@@ -13,7 +13,7 @@ from rocketmq_fast import ConsumeStatus, MessageExt, MessageQueue, PushConsumer,
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.protocol.names import DLQ_PREFIX
 from tests.brokers import TestBroker
-from tests.waiting import wait_for
+from tests.waiting import DEFAULT_SECONDS, wait_for
 
 SUCCESS = ConsumeStatus.CONSUME_SUCCESS
 LATER = ConsumeStatus.RECONSUME_LATER
@@ -78,7 +78,7 @@ class Recorder:
         with self._lock:
             return [seen for seen in self.seen if seen.body == body]
 
-    def wait(self, count: int, seconds: float = 30.0) -> list[Seen]:
+    def wait(self, count: int, seconds: float = DEFAULT_SECONDS) -> list[Seen]:
         """Wait until `count` distinct bodies came."""
         wait_for(
             lambda: len(set(self.bodies)) >= count,
@@ -87,7 +87,7 @@ class Recorder:
         )
         return list(self.seen)
 
-    def wait_deliveries(self, count: int, seconds: float = 30.0) -> list[Seen]:
+    def wait_deliveries(self, count: int, seconds: float = DEFAULT_SECONDS) -> list[Seen]:
         """Wait until there were `count` deliveries."""
         wait_for(
             lambda: len(self.bodies) >= count,
@@ -141,7 +141,7 @@ def consuming(
     consumer.start()
     try:
         if assigned:
-            assert consumer.wait_assigned(20.0), f"no queue of {topics} within 20 s"
+            assert consumer.wait_assigned(DEFAULT_SECONDS), f"no queue of {topics}"
         yield consumer
     finally:
         consumer.shutdown()

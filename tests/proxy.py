@@ -180,7 +180,7 @@ class Proxy:
             except OSError:
                 return  # the listener was closed
             try:
-                server = socket.create_connection((host, int(port)), timeout=5.0)
+                server = socket.create_connection((host, int(port)), timeout=30.0)
             except OSError:
                 client.close()  # the target is down: so are we
                 continue

@@ -141,7 +141,7 @@ def test_end_waits_for_running_calls(embedded_broker: TestBroker) -> None:
     consumer = push(broker, group, topic, consume_message_batch_max_size=5, pull_batch_size=5)
     consumer.register_listener(listener)
     with no_thread_left(), consumer:
-        assert began.wait(20.0)
+        assert began.wait(60.0)
     assert broker.committed(group, topic) == {0: len(ended)}
     assert ended
 
@@ -160,7 +160,7 @@ def test_the_wait_for_running_calls_can_be_ended(embedded_broker: TestBroker) ->
     consumer = push(broker, group, topic, await_termination_millis_when_shutdown=3_600_000)
     consumer.register_listener(listener)
     with no_thread_left(), consumer:
-        assert began.wait(20.0)
+        assert began.wait(60.0)
         running = consumer._running
         assert running is not None
         running.stop_waiting()  # one that is still to come, as it happens
@@ -218,7 +218,7 @@ def test_other_tasks_run_and_waiting_polls_wake(embedded_broker: TestBroker) -> 
     async def main() -> None:
         async with AsyncPullConsumer(group, namesrv_addr=broker.namesrv_addr, **FIRST) as consumer:
             await consumer.subscribe(topic)
-            assert await consumer.wait_assigned(20.0)
+            assert await consumer.wait_assigned(60.0)
             turns = 0
 
             async def other() -> None:

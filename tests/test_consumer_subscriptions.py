@@ -35,10 +35,10 @@ def test_late_heartbeat_does_not_bring_an_old_filter_back(
         monkeypatch.setattr(running.instance, "heartbeat", slow_heartbeat)
         slow = threading.Thread(target=running.announce)
         slow.start()
-        assert first_in.wait(10.0)
+        assert first_in.wait(30.0)
         consumer.subscribe(topic, "TagB")
         other_done.set()
-        slow.join(10.0)
+        slow.join(30.0)
         subscription = running.subscription(topic)
         assert subscription is not None
         assert subscription.data.sub_string == "TagB"

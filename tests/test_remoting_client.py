@@ -216,7 +216,7 @@ def test_requests_in_flight_fail_when_the_connection_ends(
 
     for _ in range(3):
         client.invoke_async(server.address, RemotingCommand(1), 10.0, take)
-    assert done.wait(10.0)
+    assert done.wait(30.0)
     assert all(isinstance(error, ConnectionClosed) for error in errors)
     server.handler = echo
     assert ask(client, server.address, "again") == "again"
@@ -288,7 +288,7 @@ def test_frames_in_every_fragmentation(client: RemotingClient) -> None:
                 for piece in cut(frames):
                     sock.sendall(piece)
                 for _ in range(2):
-                    assert done.acquire(timeout=10.0)
+                    assert done.acquire(timeout=30.0)
                 for result in got[-2:]:
                     assert isinstance(result, RemotingCommand)
                     assert result.ext_fields["n"] == str(result.opaque)
@@ -345,7 +345,7 @@ def test_closed_client_refuses_and_fails_what_waits(server: Server, client: Remo
     client.invoke_async(server.address, RemotingCommand(1), 30.0, take)
     wait_for(lambda: server.seen, "the request")
     client.close()
-    assert done.wait(10.0)
+    assert done.wait(30.0)
     assert isinstance(errors[0], ConnectionClosed)
     with pytest.raises(ClientStateError, match="shut down"):
         client.invoke("127.0.0.1:9", RemotingCommand(1), 1.0)
@@ -413,7 +413,7 @@ def test_close_fails_what_waits_for_a_connection(
 
     client.invoke_async(server.address, RemotingCommand(1), 30.0, take)
     client.close()
-    assert done.wait(10.0)
+    assert done.wait(30.0)
     assert isinstance(errors[0], ConnectionClosed)
     assert "shut down" in str(errors[0])
     slow_connect.set()
@@ -432,7 +432,7 @@ def test_connection_that_is_made_during_the_end_is_closed(
 
     monkeypatch.setattr("rocketmq_fast.remoting.client.Connection", Late)
     client.invoke_oneway(server.address, RemotingCommand(1))
-    assert made.wait(10.0)
+    assert made.wait(30.0)
     client.close()
     ended.set()
     wait_for(lambda: server.left == 1, "the end of the connection")
@@ -508,7 +508,7 @@ def test_blocking_call_on_the_loop_is_refused(server: Server, client: RemotingCl
         done.set()
 
     client.invoke_async(server.address, RemotingCommand(1), 5.0, on_answer)
-    assert done.wait(10.0)
+    assert done.wait(30.0)
     assert len(errors) == 1
 
 

@@ -221,7 +221,7 @@ def test_batches_wait_for_the_task(loop: EventLoop) -> None:
         before = broker.pulls
         settled = threading.Event()
         loop.call_later(0.01, settled.set)
-        assert settled.wait(10)
+        assert settled.wait(30)
         quiet = quiet + 1 if broker.pulls == before and broker.in_flight == 0 else 0
     assert broker.pulls < 60
     batches.close()  # type: ignore[attr-defined]
@@ -229,7 +229,7 @@ def test_batches_wait_for_the_task(loop: EventLoop) -> None:
     pulls = broker.pulls
     settled = threading.Event()
     loop.call_later(0.05, settled.set)
-    assert settled.wait(10)
+    assert settled.wait(30)
     assert broker.pulls == pulls
 
 

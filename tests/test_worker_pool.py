@@ -96,7 +96,7 @@ class Pool:
 
     def wait_running(self, count: int) -> None:
         for _ in range(count):
-            assert self.running.acquire(timeout=10.0)
+            assert self.running.acquire(timeout=30.0)
 
     def finish(self, count: int) -> None:
         for _ in range(count):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 _T = TypeVar("_T")
-DEFAULT_SECONDS = 30.0
+# Nothing waits so long where all is well: a busy machine is no failure.
+DEFAULT_SECONDS = 60.0
 
 
 def wait_for(

@@ -112,7 +112,7 @@ def test_two_members_share_and_one_takes_over(broker: TestBroker) -> None:
     first = PullConsumer(group, namesrv_addr=broker.namesrv_addr, **FIRST)
     first.subscribe(topic)
     with first:
-        assert first.wait_assigned(20.0)
+        assert first.wait_assigned(60.0)
         wait_for(lambda: len(first.assignment()) == 4, "all four queues")
         with PullConsumer(group, namesrv_addr=broker.namesrv_addr, **FIRST) as second:
             second.subscribe(topic)
@@ -198,6 +198,6 @@ def test_group_of_a_topic_that_appears_later(broker: TestBroker) -> None:
         consumer.subscribe(name)
         assert consumer.poll(0.1) == []
         broker.cluster.create_topic(name, queues=1)
-        assert consumer.wait_assigned(20.0)
+        assert consumer.wait_assigned(60.0)
         broker.send(name, [b"one"])
         assert [m.body for m in take(consumer, 1)] == [b"one"]

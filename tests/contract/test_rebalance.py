@@ -125,11 +125,11 @@ def test_member_that_vanishes_is_replaced(broker: TestBroker) -> None:
         lost = make(cluster.namesrv_addr, group, topic, dead)
         lost.start()
         try:
-            assert lost.wait_assigned(20.0)
+            assert lost.wait_assigned(60.0)
             with consuming(broker.namesrv_addr, group, topic, recorder) as survivor:
                 wait_split([lost, survivor], topic, 4)
                 cluster.broker.refuse()
-                wait_for(lambda: owned(survivor, topic) == {0, 1, 2, 3}, "all queues", 40)
+                wait_for(lambda: owned(survivor, topic) == {0, 1, 2, 3}, "all queues")
                 broker.send(topic, bodies(40), queues=range(4))
                 recorder.wait(40)
         finally:
