@@ -6,9 +6,9 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -18,6 +18,7 @@ from tests.require import require
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_T = TypeVar("_T")
 SEND_BATCH_MESSAGE = 320
 _BATCH = 200
 
@@ -51,6 +52,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+def patiently(run_stream: Callable[[], _T]) -> _T:
+    """Run something that starts a stream, anew where its process was slow to start.
+
+    Spark gives the Python process that plans a stream 10 s to import what it needs, whatever the
+    machine does meanwhile. Nothing was read by then, and the checkpoint makes another run safe.
+    """
+    for _ in range(20):
+        try:
+            return run_stream()
+        except Exception as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+    raise AssertionError("the process that plans a stream did not start")
 
 
 @dataclass(slots=True)
