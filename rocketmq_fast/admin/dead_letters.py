@@ -11,6 +11,7 @@ from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.client.sending import send_to_retry_topic_anew
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.model import MessageQueue
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.names import DLQ_PREFIX, dlq_topic
 
 
@@ -43,7 +44,7 @@ def give_again(instance: ClientInstance, group: str, message: MessageExt) -> Non
     if message.topic != dlq_topic(group):
         raise ConfigError(f"{where} is no dead letter of group {group!r}")
     properties = message.properties
-    origin = properties.get("RETRY_TOPIC") or properties.get("DLQ_ORIGIN_TOPIC")
+    origin = properties.get(props.RETRY_TOPIC) or properties.get("DLQ_ORIGIN_TOPIC")
     if not origin or origin.startswith(DLQ_PREFIX):
         raise ConfigError(f"{where} does not say which topic it comes from")
     send_to_retry_topic_anew(instance, group, message, topic=origin)

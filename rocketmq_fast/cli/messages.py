@@ -14,6 +14,7 @@ from rocketmq_fast.cli.inspect import running_admin
 from rocketmq_fast.cli.output import Output, counted
 from rocketmq_fast.cli.render import fields, printable, shown
 from rocketmq_fast.errors import ConfigError, QueryNotFound
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.codes import ResponseCode
 
 
@@ -121,7 +122,7 @@ def dlq_list(options: argparse.Namespace, output: Output) -> int:
         count = 0
         for message in itertools.islice(letters, options.limit):
             count += 1
-            origin = message.properties.get("RETRY_TOPIC", "?")
+            origin = message.properties.get(props.RETRY_TOPIC, "?")
             if output.as_json:
                 output.line(shown(_queue(message), message, as_json=True))
             else:

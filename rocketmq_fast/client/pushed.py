@@ -16,6 +16,7 @@ from rocketmq_fast._core.stored import assemble_message
 from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.client.records import plain_records
 from rocketmq_fast.errors import ConfigError, HeaderError, MessageDecodeError, RocketMQError
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.codes import FLAG_RESPONSE, RequestCode, ResponseCode
 from rocketmq_fast.remoting.client import parse_address
 from rocketmq_fast.remoting.connection import Connection
@@ -29,8 +30,6 @@ PRODUCER_REQUESTS = frozenset(
 # Gets the reply to a request, on the event loop.
 ReplyCallback = Callable[[MessageExt], None]
 
-_PRODUCER_GROUP = "PGROUP"
-_CORRELATION_ID = "CORRELATION_ID"
 _NO_HOST = bytes(8)
 
 
@@ -85,7 +84,7 @@ class PushedToProducers:
 
     def _reply(self, command: RemotingCommand) -> None:
         message = _pushed_message(command)
-        correlation_id = message.properties.get(_CORRELATION_ID, "")
+        correlation_id = message.properties.get(props.CORRELATION_ID, "")
         callback = self._waiting.pop(correlation_id, None)
         if callback is None:
             logger.info("a reply came that nobody waits for: correlation id %r", correlation_id)
@@ -99,7 +98,7 @@ class PushedToProducers:
         if len(batch) != 1:
             raise MessageDecodeError(f"{len(batch)} messages to check: {batch.errors}")
         message = batch[0]
-        group = message.properties.get(_PRODUCER_GROUP)
+        group = message.properties.get(props.PGROUP)
         producer = self._producers.get(group) if group is not None else None
         if producer is None:
             logger.warning(

@@ -12,6 +12,7 @@ from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.client.lifecycle import in_child
 from rocketmq_fast.errors import BrokerError, HeaderError, RocketMQError, TopicRouteNotFound
 from rocketmq_fast.model import MessageQueue, SendResult, SendStatus
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from rocketmq_fast.protocol.names import AUTO_CREATE_TOPIC, INNER_PRODUCER_GROUP, retry_topic
 
@@ -24,11 +25,8 @@ _STATUS = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
-# Properties that stand in the header of a send to a retry topic instead (DefaultMQProducerImpl).
-_RECONSUME_TIME = "RECONSUME_TIME"
-_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
 _FIRST_RETRY_LEVEL = 3
-_MESSAGE_TYPE, _REPLY = "MSG_TYPE", "reply"
+_REPLY = "reply"
 
 _ids: UniqueIdGenerator | None = None
 
@@ -69,8 +67,9 @@ def send_command(
     Raises MessageEncodeError for properties that cannot be written.
     """
     table = dict(properties)
-    reconsume_times = table.pop(_RECONSUME_TIME, "0")
-    max_reconsume_times = table.pop(_MAX_RECONSUME_TIMES, None)
+    # In a send to a retry topic these two stand in the header instead (DefaultMQProducerImpl).
+    reconsume_times = table.pop(props.RECONSUME_TIME, "0")
+    max_reconsume_times = table.pop(props.MAX_RECONSUME_TIMES, None)
     fields = {
         "a": group,
         "b": queue.topic,
@@ -88,7 +87,7 @@ def send_command(
     if max_reconsume_times is not None:
         fields["l"] = max_reconsume_times
     code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
-    if table.get(_MESSAGE_TYPE) == _REPLY:
+    if table.get(props.MSG_TYPE) == _REPLY:
         code = RequestCode.SEND_REPLY_MESSAGE_V2
     return RemotingCommand(code, fields, body)
 
@@ -114,8 +113,8 @@ def send_result(answer: RemotingCommand, queue: MessageQueue, msg_id: str) -> Se
         MessageQueue(queue.topic, queue.broker_name, queue_id),
         queue_offset,
         fields.get("transactionId"),
-        fields.get("MSG_REGION", "DefaultRegion"),
-        fields.get("TRACE_ON", "true") != "false",
+        fields.get(props.MSG_REGION, "DefaultRegion"),
+        fields.get(props.TRACE_ON, "true") != "false",
     )
 
 
@@ -138,9 +137,9 @@ def send_to_retry_topic(
         group,
         message,
         {
-            _RECONSUME_TIME: str(times + 1),
-            _MAX_RECONSUME_TIMES: str(max_reconsume_times),
-            "DELAY": str(_FIRST_RETRY_LEVEL + times),
+            props.RECONSUME_TIME: str(times + 1),
+            props.MAX_RECONSUME_TIMES: str(max_reconsume_times),
+            props.DELAY: str(_FIRST_RETRY_LEVEL + times),
         },
         topic,
     )
@@ -154,7 +153,7 @@ def send_to_dead_letters(
     Without DELAY: a 4.9.4 broker would keep it back by that level even so. Raises RocketMQError.
     """
     times = str(message.reconsume_times)
-    counts = {_RECONSUME_TIME: times, _MAX_RECONSUME_TIMES: times}
+    counts = {props.RECONSUME_TIME: times, props.MAX_RECONSUME_TIMES: times}
     _send_copy(instance, group, message, counts, topic)
 
 
@@ -165,7 +164,7 @@ def send_to_retry_topic_anew(
 
     `topic`: where it came from. Raises RocketMQError.
     """
-    _send_copy(instance, group, message, {_RECONSUME_TIME: "0"}, topic)
+    _send_copy(instance, group, message, {props.RECONSUME_TIME: "0"}, topic)
 
 
 def _send_copy(
@@ -178,9 +177,9 @@ def _send_copy(
     """Send a copy to the group's retry topic, to whichever of its brokers takes it."""
     topic = retry_topic(group)
     properties = dict(message.properties)
-    properties.setdefault("ORIGIN_MESSAGE_ID", message.msg_id)
-    properties["RETRY_TOPIC"] = origin_topic or message.topic
-    for name in ("TRAN_MSG", "CLUSTER", "WAIT", "DELAY", _MAX_RECONSUME_TIMES):
+    properties.setdefault(props.ORIGIN_MESSAGE_ID, message.msg_id)
+    properties[props.RETRY_TOPIC] = origin_topic or message.topic
+    for name in (props.TRAN_MSG, props.CLUSTER, props.WAIT, props.DELAY, props.MAX_RECONSUME_TIMES):
         properties.pop(name, None)
     properties.update(header_properties)
     route = instance.route(topic) or instance.update_route(

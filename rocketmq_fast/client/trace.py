@@ -23,6 +23,7 @@ from rocketmq_fast.client.sending import (
 )
 from rocketmq_fast.errors import RocketMQError, TopicRouteNotFound
 from rocketmq_fast.model import MessageQueue
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.codes import MessageSysFlag
 from rocketmq_fast.protocol.names import TRACE_TOPIC
 
@@ -160,10 +161,10 @@ class TraceDispatcher:
         sys_flag = 0
         if len(body) >= _COMPRESS_FROM:
             body, sys_flag = zlib.compress(body, _COMPRESS_LEVEL), _COMPRESSED
-        properties = {"UNIQ_KEY": create_unique_id(), "WAIT": "true"}
+        properties = {props.UNIQ_KEY: create_unique_id(), props.WAIT: "true"}
         keys = " ".join(_distinct(key for _, words in batch for key in words))
         if keys:
-            properties["KEYS"] = keys
+            properties[props.KEYS] = keys
         command = send_command(self._group, queue, body, properties, sys_flag=sys_flag)
         address, _ = self._instance.broker_address(queue.broker_name, only_this=True)
 
@@ -171,7 +172,7 @@ class TraceDispatcher:
             error: Exception | None = answer if isinstance(answer, Exception) else None
             if not isinstance(answer, Exception):
                 try:
-                    send_result(answer, queue, properties["UNIQ_KEY"])
+                    send_result(answer, queue, properties[props.UNIQ_KEY])
                 except RocketMQError as refused:
                     error = refused
             with self._changed:

@@ -15,6 +15,7 @@ from rocketmq_fast.consumer.async_listener import is_async_listener
 from rocketmq_fast.consumer.hooks import RETURN_TYPES, ConsumeHookContext, ConsumeMessageHook
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.model import ConsumeStatus, MessageQueue, OrderlyStatus
+from rocketmq_fast.protocol import props
 
 logger = logging.getLogger(__name__)
 
@@ -147,11 +148,11 @@ class ConsumeTrace(ConsumeMessageHook):
         traced = []
         for message in context.messages:
             properties = message.properties
-            if properties.get("TRACE_ON") == "false":
+            if properties.get(props.TRACE_ON) == "false":
                 continue
             traced.append(message)
             text = record(
-                "SubBefore", began, properties.get("MSG_REGION"), context.consumer_group,
+                "SubBefore", began, properties.get(props.MSG_REGION), context.consumer_group,
                 request_id, message.msg_id, message.reconsume_times, message.keys,
             )  # fmt: skip
             self._dispatcher.append(text, message.msg_id, message.keys)

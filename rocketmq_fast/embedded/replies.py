@@ -11,6 +11,7 @@ from rocketmq_fast.embedded.requests import (
     parse_properties,
 )
 from rocketmq_fast.embedded.send import LONG_NAMES
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class ReplyService:
         if stored.code != ResponseCode.SUCCESS:
             peer.reply(request, stored)
             return
-        target = self._client(table.get("REPLY_TO_CLIENT"))
+        target = self._client(table.get(props.REPLY_TO_CLIENT))
         if target is None:
             self._finish(peer, request, stored,
                          f"push reply message fail, channel of <{table.get('REPLY_TO_CLIENT')}> "

@@ -11,6 +11,7 @@ from rocketmq_fast.embedded.files import Snapshot, StoreError, load_json
 from rocketmq_fast.embedded.requests import parse_properties
 from rocketmq_fast.embedded.store import SCHEDULE_TOPIC
 from rocketmq_fast.errors import MessageDecodeError
+from rocketmq_fast.protocol import props
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +111,7 @@ class ScheduleService:
             log.warning("delayed message at %d is lost: %s", position, error)
             return
         table = parse_properties(message.properties.decode("utf-8", "replace"))
-        topic, queue_id = table.get("REAL_TOPIC", ""), table.get("REAL_QID", "")
+        topic, queue_id = table.get(props.REAL_TOPIC, ""), table.get(props.REAL_QID, "")
         if not queue_id.isdigit() or not self._topic_exists(topic):
             log.warning("delayed message at %d: topic %r does not exist", position, topic)
             return

@@ -28,6 +28,7 @@ from rocketmq_fast.embedded.topics import (
     check_topic_name,
 )
 from rocketmq_fast.errors import MessageDecodeError
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.codes import MessageSysFlag, Perm, RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ class SendService:
         self._prepare = prepare
         self._when_stored = when_stored
         self._marks = {
-            "MSG_REGION": state.config.region_id,
-            "TRACE_ON": "true" if state.config.trace_on else "false",
+            props.MSG_REGION: state.config.region_id,
+            props.TRACE_ON: "true" if state.config.trace_on else "false",
         }
         self._cluster_property = f"CLUSTER\x01{state.config.cluster_name}"
 
@@ -143,16 +144,16 @@ class SendService:
         reconsume_times = int32(fields, "j", 0)
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id = self._retry_or_dead(request, fields, topic, queue_id, reconsume_times)
-        table["CLUSTER"] = state.config.cluster_name
-        if table.get("TRAN_MSG", "").lower() == "true":
+        table[props.CLUSTER] = state.config.cluster_name
+        if table.get(props.TRAN_MSG, "").lower() == "true":
             stored = self._prepare(
                 topic, queue_id, body, table, sys_flag=sys_flag, flag=int32(fields, "h"),
                 born_timestamp=born, born_host=peer.host, reconsume_times=reconsume_times,
             )  # fmt: skip
-            return queue_id, stored, table.get("WAIT") != "false"
-        wait = table.pop("WAIT", None)
+            return queue_id, stored, table.get(props.WAIT) != "false"
+        wait = table.pop(props.WAIT, None)
         try:
-            level = int(table.get("DELAY", "0"))
+            level = int(table.get(props.DELAY, "0"))
         except ValueError:
             level = 0
         stored = self.put(
@@ -183,15 +184,15 @@ class SendService:
         if not len(body):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"a batch for topic {topic} is empty")
         table = parse_properties(properties)
-        if sys_flag & _TRANSACTION or int(table.get("DELAY", "0") or 0) > 0:
+        if sys_flag & _TRANSACTION or int(table.get(props.DELAY, "0") or 0) > 0:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL,
                           f"a batch for topic {topic} with a delay or in a transaction")
-        table["CLUSTER"] = self._state.config.cluster_name
+        table[props.CLUSTER] = self._state.config.cluster_name
         stored = self._state.store.put_batch(
             topic, queue_id, body, properties=format_properties(table), born_timestamp=born,
             born_host=peer.host, sys_flag=sys_flag, reconsume_times=reconsume_times,
         )  # fmt: skip
-        return queue_id, stored, table.get("WAIT") != "false"
+        return queue_id, stored, table.get(props.WAIT) != "false"
 
     def _retry_or_dead(
         self, request: RemotingCommand, fields: Mapping[str, str], topic: str, queue_id: int,
@@ -223,10 +224,10 @@ class SendService:
         store = self._state.store
         if delay_level > 0 and not sys_flag & _PREPARED:
             delay_level = min(delay_level, len(store.delays))
-            table["REAL_TOPIC"] = topic
-            table["REAL_QID"] = str(queue_id)
+            table[props.REAL_TOPIC] = topic
+            table[props.REAL_QID] = str(queue_id)
             if wait is not None:
-                table["WAIT"] = wait
+                table[props.WAIT] = wait
             topic, queue_id = SCHEDULE_TOPIC, delay_level - 1
         else:
             delay_level = 0
@@ -270,8 +271,8 @@ class SendService:
         if message.position != position:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at {position}")
         table = parse_properties(message.properties.decode("utf-8", "replace"))
-        table.setdefault("RETRY_TOPIC", message.topic)
-        table["WAIT"] = "false"
+        table.setdefault(props.RETRY_TOPIC, message.topic)
+        table[props.WAIT] = "false"
         limit = group.retry_max_times
         if request.version >= _MIN_VERSION_MAX_RECONSUME:
             limit = int32(request.ext_fields, "maxReconsumeTimes", limit)
@@ -280,9 +281,9 @@ class SendService:
             topic, queue_id, level = self.dead_letter_topic(group.name), 0, 0
         elif level == 0:
             level = 3 + message.reconsume_times
-        table["DELAY"] = str(level)
+        table[props.DELAY] = str(level)
         entry = position.to_bytes(8, "big") + bytes(12)
-        table.setdefault("ORIGIN_MESSAGE_ID", offset_ids(message.store_host, entry))
+        table.setdefault(props.ORIGIN_MESSAGE_ID, offset_ids(message.store_host, entry))
         try:
             self.put(
                 topic, queue_id, message.body, table, delay_level=level, wait="false",

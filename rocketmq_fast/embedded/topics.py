@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rocketmq_fast.embedded.files import load_json, save_json
 from rocketmq_fast.embedded.requests import Refused
 from rocketmq_fast.protocol.codes import Perm, ResponseCode
+from rocketmq_fast.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,7 +21,6 @@ RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 AUTO_CREATE_TOPIC = "TBW102"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"

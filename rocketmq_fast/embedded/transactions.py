@@ -22,6 +22,7 @@ from rocketmq_fast.embedded.requests import (
 )
 from rocketmq_fast.embedded.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketmq_fast.errors import MessageDecodeError
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -142,8 +143,8 @@ class TransactionService:
         born_timestamp: int, born_host: bytes, sys_flag: int, flag: int, reconsume_times: int,
     ) -> Appended:  # fmt: skip
         """Store a half message. Raises StoreError, MessageDecodeError."""
-        table["REAL_TOPIC"] = topic
-        table["REAL_QID"] = str(queue_id)
+        table[props.REAL_TOPIC] = topic
+        table[props.REAL_QID] = str(queue_id)
         self._state.topics.ensure(HALF_TOPIC, 1)
         stored = self._store.put(
             HALF_TOPIC, 0, body, properties=format_properties(table), flag=flag,
@@ -169,7 +170,7 @@ class TransactionService:
         if decision not in (_COMMIT, _ROLLBACK):
             return None
         message, table = self._half_at(position)
-        if table.get("PGROUP") != group:
+        if table.get(props.PGROUP) != group:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if message.queue_offset != offset:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
@@ -199,12 +200,12 @@ class TransactionService:
 
     def _deliver(self, message: StoredMessage, table: dict[str, str], position: int) -> None:
         """Store a committed message in its real queue. Raises StoreError, MessageDecodeError."""
-        topic = table["REAL_TOPIC"]
+        topic = table[props.REAL_TOPIC]
         if topic not in self._state.topics:
             log.warning("transaction at %d: topic %r was deleted; it is dropped", position, topic)
             return
         self._store.put(
-            topic, int(table["REAL_QID"]), message.body,
+            topic, int(table[props.REAL_QID]), message.body,
             properties=message.properties, flag=message.flag,
             sys_flag=message.sys_flag & ~_ROLLBACK | _COMMIT,
             born_timestamp=message.born_timestamp, born_host=message.born_host,
@@ -222,7 +223,7 @@ class TransactionService:
         self._state.topics.ensure(OP_TOPIC, 1)
         self._store.put(
             OP_TOPIC, 0, str(offset).encode(),
-            properties=format_properties({"TAGS": _OP_TAG}),
+            properties=format_properties({props.TAGS: _OP_TAG}),
             born_timestamp=self._store.clock(), born_host=self._store.store_host,
         )  # fmt: skip
 
@@ -263,7 +264,7 @@ class TransactionService:
         times = int(table.get(CHECK_TIMES, "0"))
         if times >= config.transaction_check_max or age_ms > config.file_reserved_time * 1000:
             log.error("transaction %s of group %s had no decision after %d checks: the message is "
-                      "moved to %s", table.get("UNIQ_KEY"), table.get("PGROUP"), times,
+                      "moved to %s", table.get(props.UNIQ_KEY), table.get(props.PGROUP), times,
                       CHECK_MAX_TOPIC)  # fmt: skip
             self._state.topics.ensure(CHECK_MAX_TOPIC, 1)
             self._put_copy(message, CHECK_MAX_TOPIC, table)
@@ -294,18 +295,19 @@ class TransactionService:
         )  # fmt: skip
 
     def _ask(self, message: StoredMessage, table: dict[str, str], stored: Appended) -> None:
-        group = table.get("PGROUP", "")
+        group = table.get(props.PGROUP, "")
         members = self._state.members.producers.get(group, {})
         peers = [peer for peer in members if not peer.closed]
         if not peers:
             log.warning("no producer of group %s to ask about transaction %s", group,
-                        table.get("UNIQ_KEY"))
+                        table.get(props.UNIQ_KEY))
             return
         self._asked += 1
         record, _ = assemble_message(
-            message.body, topic=table["REAL_TOPIC"].encode(), properties=format_properties(table),
+            message.body,
+            topic=table[props.REAL_TOPIC].encode(), properties=format_properties(table),
             born_host=message.born_host, store_host=self._store.store_host,
-            queue_id=int(table["REAL_QID"]), queue_offset=stored.queue_offset,
+            queue_id=int(table[props.REAL_QID]), queue_offset=stored.queue_offset,
             position=stored.position, flag=message.flag, sys_flag=message.sys_flag,
             born_timestamp=message.born_timestamp, store_timestamp=self._store.clock(),
             reconsume_times=message.reconsume_times,
@@ -315,7 +317,7 @@ class TransactionService:
             "commitLogOffset": str(stored.position),
             "offsetMsgId": offset_ids(self._store.store_host, stored.entries),
         }
-        unique = table.get("UNIQ_KEY")
+        unique = table.get(props.UNIQ_KEY)
         if unique is not None:
             fields |= {"msgId": unique, "transactionId": unique}
         peers[self._asked % len(peers)].notify(

@@ -18,6 +18,7 @@ from rocketmq_fast.model import (
     SendStatus,
 )
 from rocketmq_fast.producer.outgoing import Outgoing
+from rocketmq_fast.protocol import props
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +95,8 @@ class SendHooks:
 
     def begin(self, out: Outgoing, queue: MessageQueue, address: str, mode: str) -> SendContext:
         """Before an attempt. Raises what a hook raises that forbids it."""
-        kind = HALF if "TRAN_MSG" in out.properties else NORMAL
-        if "DELAY" in out.properties:
+        kind = HALF if props.TRAN_MSG in out.properties else NORMAL
+        if props.DELAY in out.properties:
             kind = DELAYED
         context = SendContext(self._group, out.messages, queue, address, mode, out.msg_id, kind)
         for forbid in self._forbid:
@@ -149,7 +150,7 @@ class SendTrace(SendMessageHook):
         message = context.message
         region = _DEFAULT_REGION
         if isinstance(message, MessageExt):
-            region = message.properties.get("MSG_REGION", region)
+            region = message.properties.get(props.MSG_REGION, region)
         text = record(
             "EndTransaction", time.time_ns() // 1_000_000, region, context.producer_group,
             message.topic, context.msg_id, message.tags, message.keys, context.broker_addr,

@@ -11,12 +11,11 @@ from rocketmq_fast.client.sending import create_unique_id
 from rocketmq_fast.errors import ConfigError, MessageTooLarge
 from rocketmq_fast.model import Message
 from rocketmq_fast.producer.compression import Compressor
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, check_topic
 
 # Lengths and checksum before and between body and properties of a batch element.
 _ELEMENT_BYTES = 22
-# The property that tells the namespace of a message.
-_INSTANCE_ID = "INSTANCE_ID"
 # \x01, \x02, "UNIQ_KEY" and an id of 32 digits.
 _UNIQUE_ID_BYTES = 42
 
@@ -68,9 +67,9 @@ class Packer:
         if len(body) > self._max:
             raise self._too_large(topic, len(body), "the body of a message")
         properties = message.wire_properties()
-        msg_id = properties["UNIQ_KEY"] = create_unique_id()
+        msg_id = properties[props.UNIQ_KEY] = create_unique_id()
         if self._names.name:
-            properties[_INSTANCE_ID] = self._names.name
+            properties[props.INSTANCE_ID] = self._names.name
         body, sys_flag = self._compressor.compress(body)
         return Outgoing(
             topic, body, properties, msg_id, message.flag, sys_flag, messages=(message,)
@@ -100,7 +99,7 @@ class Packer:
             if message.system_properties:
                 raise ConfigError(f"a reply for {topic!r} is part of a batch; it is sent alone")
             properties = message.wire_properties()
-            msg_id = properties["UNIQ_KEY"] = create_unique_id()
+            msg_id = properties[props.UNIQ_KEY] = create_unique_id()
             ids.append(msg_id)
             given.append(message)
             elements.append((message.flag, message.body, properties))
@@ -111,9 +110,9 @@ class Packer:
             raise self._too_large(
                 topic, len(body), f"a batch of {len(ids)} messages", "; cut it with split_batches"
             )
-        properties = {"WAIT": "true" if wait else "false"}
+        properties = {props.WAIT: "true" if wait else "false"}
         if self._names.name:
-            properties[_INSTANCE_ID] = self._names.name
+            properties[props.INSTANCE_ID] = self._names.name
         return Outgoing(topic, body, properties, ",".join(ids), batch=True, messages=given)
 
     def split(self, messages: Iterable[Message]) -> Iterator[list[Message]]:

@@ -14,13 +14,10 @@ from rocketmq_fast.errors import ClientStateError, ConfigError, ReplyTimeout, Ro
 from rocketmq_fast.model import Message, MessageQueue, SendResult
 from rocketmq_fast.producer.outgoing import Outgoing
 from rocketmq_fast.producer.sender import Sender
+from rocketmq_fast.protocol import props
 from rocketmq_fast.remoting.loop import Timer
 
 logger = logging.getLogger(__name__)
-
-_CORRELATION_ID = "CORRELATION_ID"
-_REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
-_TTL = "TTL"
 
 
 def create_reply_message(request: MessageExt, body: bytes) -> Message:
@@ -30,16 +27,17 @@ def create_reply_message(request: MessageExt, body: bytes) -> Message:
     message that is no request.
     """
     properties = request.properties
-    missing = [n for n in (_CORRELATION_ID, _REPLY_TO_CLIENT, "CLUSTER") if n not in properties]
+    needed = (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.CLUSTER)
+    missing = [name for name in needed if name not in properties]
     if missing:
         raise ConfigError(
             f"message {request.msg_id} of topic {request.topic!r} is no request: "
             f"it lacks {', '.join(missing)}"
         )
     reply = Message(f"{properties['CLUSTER']}_REPLY_TOPIC", body)
-    reply.system_properties = {"MSG_TYPE": "reply"} | {
+    reply.system_properties = {props.MSG_TYPE: "reply"} | {
         name: properties[name]
-        for name in (_CORRELATION_ID, _REPLY_TO_CLIENT, _TTL)
+        for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.TTL)
         if name in properties
     }
     return reply
@@ -59,9 +57,9 @@ class Requests:
         """Send a request; the future gets the reply, or the reason why there is none."""
         deadline = time.monotonic() + timeout
         request = _Request(self, out.topic, timeout)
-        out.properties[_CORRELATION_ID] = request.correlation_id
-        out.properties[_REPLY_TO_CLIENT] = self._instance.client_id
-        out.properties[_TTL] = str(round(timeout * 1000))
+        out.properties[props.CORRELATION_ID] = request.correlation_id
+        out.properties[props.REPLY_TO_CLIENT] = self._instance.client_id
+        out.properties[props.TTL] = str(round(timeout * 1000))
         with self._lock:
             self._open.add(request)
         self._instance.pushed.expect(request.correlation_id, request.on_reply)

@@ -25,6 +25,7 @@ from rocketmq_fast.producer.checks import CheckPool
 from rocketmq_fast.producer.hooks import EndTransactionContext, EndTransactionHook
 from rocketmq_fast.producer.options import ProducerOptions
 from rocketmq_fast.producer.producer import Producer, Running, Timeout
+from rocketmq_fast.protocol import props
 from rocketmq_fast.protocol.codes import MessageSysFlag, RequestCode
 from rocketmq_fast.remoting.hooks import checked_calls
 
@@ -120,8 +121,8 @@ class TransactionProducer(Producer):
                 f"{message.delay_time_level}: a transaction cannot be delayed"
             )
         out = self._packer.pack(message)
-        out.properties["TRAN_MSG"] = "true"
-        out.properties["PGROUP"] = running.group
+        out.properties[props.TRAN_MSG] = "true"
+        out.properties[props.PGROUP] = running.group
         out.sys_flag |= MessageSysFlag.TRANSACTION_PREPARED
         result = running.sender.send(out, running.seconds(timeout), None)
         error: Exception | None = None
