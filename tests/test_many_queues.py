@@ -97,5 +97,5 @@ def test_orderly_locks_of_many_queues_are_renewed_in_one_request(
         assert running.order is not None
         queues = running.assignment.queues()
         running.order.locks.renew(queues)
-        wait_for(lambda: sum(locks) >= len(queues), "the renewal")
-        assert len(locks) == 1
+        # Beside it the retry queue may be taken, and whoever renews by the clock may do so too.
+        wait_for(lambda: len(queues) in locks, lambda: f"one request for all: {locks}")
