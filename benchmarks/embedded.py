@@ -1,0 +1,177 @@
+"""The embedded broker beside Apache's: batched sends, a push consumer, restart and memory.
+
+Both brokers have their default limits and take the same clients in turn. The embedded one runs in a
+process of its own, on a store that is then started again: after a stop, after kill -9, and without
+the checkpoint that a start begins with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+from benchmarks.measure import middle, number, say, table, times
+from rocketmq_fast import Admin
+from tests.apache import ApacheCluster
+
+VERSION = "4.9.4"
+EMBEDDED, APACHE = "embedded", "Apache 4.9.4"
+DIRECTIONS = ("send, batches of 64", "push consumer, listener batch 32")
+QUEUES = 4
+TOPIC = "Bench"
+_PATIENCE = 300.0
+
+
+class EmbeddedProcess:
+    """The embedded servers in a process of their own, on a store."""
+
+    def __init__(self, store: Path) -> None:
+        began = time.perf_counter()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rocketmq_fast", "broker", "--namesrv-port", "0",
+             "--broker-port", "0", "--store", str(store), "--json"],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        self.start_seconds = time.perf_counter() - began
+        if not line:
+            raise RuntimeError(f"the broker did not start: code {self._process.wait(60)}")
+        ready = json.loads(line)
+        self.namesrv_addr = str(ready["namesrv_addr"])
+
+    def rss_mib(self) -> float:
+        """Resident memory."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    def end(self, number: int) -> None:
+        """Send a signal and wait for the end."""
+        self._process.send_signal(number)
+        self._process.communicate(timeout=60)
+
+
+def _rounds(namesrv: str, count: int, size: int, rounds: int) -> dict[str, list[float]]:
+    """Rates of both directions in each round."""
+    rates: dict[str, list[float]] = {name: [] for name in DIRECTIONS}
+    for index in range(rounds):
+        topic = f"{TOPIC}{index}"
+        sent = measure.run_python(
+            "benchmarks.batch_producer", _PATIENCE, namesrv=namesrv, topic=topic, count=count,
+            size=size,
+        )  # fmt: skip
+        got = measure.run_python(
+            "benchmarks.push_client", _PATIENCE, namesrv=namesrv, topic=topic, count=count,
+            group=f"bench_{uuid.uuid4().hex[:12]}", consume_batch=32,
+        )  # fmt: skip
+        for name, result in zip(DIRECTIONS, (sent, got), strict=True):
+            rates[name].append(result["messages_per_second"])
+        say(f"{sent['messages_per_second']:,.0f} sent, {got['messages_per_second']:,.0f} consumed")
+    return rates
+
+
+def _create(namesrv: str, rounds: int) -> None:
+    with Admin(namesrv_addr=namesrv) as admin:
+        for index in range(rounds):
+            admin.create_topic(f"{TOPIC}{index}", QUEUES)
+
+
+def _restarts(store: Path, process: EmbeddedProcess) -> dict[str, float]:
+    """Seconds until the line that says ready, the interpreter's start included."""
+
+    def forget() -> None:
+        for path in store.glob("checkpoint*"):
+            path.unlink()
+
+    def nothing() -> None:
+        pass
+
+    ways: tuple[tuple[str, int, Callable[[], None]], ...] = (
+        ("after a stop", signal.SIGTERM, nothing),
+        ("after kill -9", signal.SIGKILL, nothing),
+        ("without its checkpoint", signal.SIGKILL, forget),
+    )
+    seconds = {}
+    for name, end, then in ways:
+        process.end(end)
+        then()
+        process = EmbeddedProcess(store)
+        seconds[name] = process.start_seconds
+        say(f"started {name} in {process.start_seconds:.2f} s")
+    process.end(signal.SIGTERM)
+    return seconds
+
+
+def run(count: int, size: int, rounds: int) -> dict[str, Any]:
+    """Measure both brokers."""
+    with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as folder:
+        store = Path(folder)
+        process = EmbeddedProcess(store)
+        empty = process.rss_mib()
+        _create(process.namesrv_addr, rounds)
+        rates = {EMBEDDED: _rounds(process.namesrv_addr, count, size, rounds)}
+        rss = process.rss_mib()
+        log = sum(path.stat().st_size for path in (store / "commitlog").iterdir())
+        restarts = _restarts(store, process)
+    with ApacheCluster(VERSION, fast_start=False) as apache:
+        for index in range(rounds):
+            apache.create_topic(f"{TOPIC}{index}", QUEUES)
+        rates[APACHE] = _rounds(apache.namesrv_addr, count, size, rounds)
+    return {
+        "messages": count, "size": size, "rounds": rounds, "rates": rates,
+        "store_mib": log / 2**20, "rss_empty_mib": empty, "rss_mib": rss, "restarts": restarts,
+    }  # fmt: skip
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The report."""
+    rates = result["rates"]
+    rows = []
+    for name in DIRECTIONS:
+        ours, theirs = middle(rates[EMBEDDED][name]), middle(rates[APACHE][name])
+        rows.append([name, number(ours), number(theirs), times(ours / theirs)])
+    restarts = ", ".join(f"{name} {value:.1f} s" for name, value in result["restarts"].items())
+    return "\n\n".join(
+        (
+            table(["messages a second", EMBEDDED, APACHE, "ratio"], rows),
+            (f"{result['messages']:,} messages of {result['size']} B, the median of "
+             f"{result['rounds']} rounds, the same clients of ours at both brokers."),
+            (f"Start of a store of {result['store_mib']:,.0f} MiB, until it serves: {restarts}. "
+             f"Memory of the embedded broker: {result['rss_empty_mib']:.0f} MiB empty, "
+             f"{result['rss_mib']:.0f} MiB with that store."),
+            f"Measured on {measure.describe(result)}.",
+        )
+    )
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.embedded", description=__doc__)
+    parser.add_argument("--messages", type=int, default=400_000, help="a round")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--rounds", type=int, default=3)
+    measure.add_common(parser)
+    return parser
+
+
+def main(options: argparse.Namespace, words: list[str]) -> None:
+    """Measure and write the report."""
+    head = measure.circumstances("benchmarks.embedded", words)
+    result = {**head, **run(options.messages, options.size, options.rounds)}
+    text = markdown(result)
+    measure.write_result("embedded", result, text, options.output)
+    print(text)
+
+
+if __name__ == "__main__":
+    measure.run_main(main, arguments())
