@@ -346,6 +346,39 @@ def test_an_unreachable_broker_stands_still(
     assert planner.next_offsets({mine: 4}, unlimited=True) == {mine: 10}
 
 
+def test_a_route_that_is_older_than_the_broker_is_no_loss(
+    spark_cluster: Any, planners: Planners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The route is asked for, then the broker registers, then it is found to be registered."""
+    filled = fill(spark_cluster, "PlanRace", {0: 10})
+    mine = queue(0, filled.topic, filled.broker_name)
+    planner = planners(filled)
+    real = planner._brokers.known_queues
+    answers: list[Any] = [([], {})]
+    monkeypatch.setattr(
+        planner._brokers, "known_queues", lambda t: answers.pop() if answers else real(t)
+    )
+    assert planner.next_offsets({mine: 4}, unlimited=True) is None
+    answers.append(([], {}))
+    planner._view.refresh(force=True)
+    assert not planner._view.bounds
+    assert planned(planner.partitions({mine: 4}, {mine: 6})) == {0: (4, 6)}
+    assert planner.next_offsets({mine: 4}, unlimited=True) == {mine: 10}
+
+
+def test_a_lost_queue_is_told_once(
+    spark_cluster: Any, planners: Planners, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled = fill(spark_cluster, "PlanOnce", {0: 10})
+    mine = queue(0, filled.topic, filled.broker_name)
+    start = {mine: 10, queue(7, filled.topic, filled.broker_name): 3}
+    planner = planners(filled, failOnDataLoss="false")
+    for _ in range(3):
+        assert planner.next_offsets(start, unlimited=True) is None
+    told = [one for one in caplog.messages if "not in the route any more" in one]
+    assert len(told) == 1
+
+
 def test_progress_is_shown_to_the_group(spark_cluster: Any, planners: Planners) -> None:
     filled = fill(spark_cluster, "PlanShown", {0: 10, 1: 5})
     queues = [queue(n, filled.topic, filled.broker_name) for n in (0, 1)]

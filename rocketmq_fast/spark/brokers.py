@@ -178,7 +178,7 @@ class Brokers:
         self, group: str, offsets: Mapping[MessageQueue, int], addresses: Mapping[str, str]
     ) -> list[Exception]:
         """Store offsets for a group and wait for the answers. Returns what went wrong."""
-        queues = [queue for queue in offsets if queue.broker_name in addresses]
+        queues = list(offsets)
         name = self.names.wrap(group)
         answers = self._ask(
             RequestCode.UPDATE_CONSUMER_OFFSET,

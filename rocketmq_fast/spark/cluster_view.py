@@ -13,6 +13,9 @@ from rocketmq_fast.spark.options import ReadOptions
 
 logger = logging.getLogger(__name__)
 
+# While a broker does not answer, routes are asked for so often: it may be somewhere else soon.
+_AWAY_SECONDS = 1.0
+
 
 class ClusterView:
     """Queues of the query with [min, max) of those whose broker answers. One thread.
@@ -28,6 +31,7 @@ class ClusterView:
         self.bounds: dict[MessageQueue, tuple[int, int]] = {}
         self._unreachable: dict[str, Exception] = {}
         self._told: set[str] = set()
+        self._absent: dict[MessageQueue, Exception | None] = {}
         self._routes_at: float | None = None
         self._bounds_at: float | None = None
 
@@ -56,11 +60,23 @@ class ClusterView:
             self._ask_bounds()
             self._bounds_at = now
 
-    def is_away(self, queue: MessageQueue) -> Exception | None:
-        """Why nothing is known of a queue's broker; None when it is there.
+    def why_absent(self, queue: MessageQueue) -> Exception | None:
+        """Why there are no bounds of a queue: its broker is away; None when the queue is gone.
 
-        Raises NoNameServer.
+        What was found out is kept until routes are asked for again. Raises NoNameServer.
         """
+        if queue not in self._absent:
+            error = self._away(queue)
+            if error is None:
+                # The broker is there. Perhaps it came after the route was asked for: look again.
+                self.refresh(force=True)
+                error = self._away(queue)
+                if queue in self.bounds:
+                    error = RocketMQError("it was not in the route a moment ago")
+            self._absent[queue] = error
+        return self._absent[queue]
+
+    def _away(self, queue: MessageQueue) -> Exception | None:
         name = queue.broker_name
         if name in self._unreachable:
             return self._unreachable[name]
@@ -82,6 +98,7 @@ class ClusterView:
         for queue in sorted(found - self.queues) if self.queues else ():
             logger.info("new queue %s", queue)
         self.queues, self.addresses = found, addresses
+        self._absent = {}
 
     def _ask_bounds(self) -> None:
         asked = sorted(queue for queue in self.queues if queue.broker_name in self.addresses)
@@ -97,5 +114,6 @@ class ClusterView:
                 "broker %s: %s; its queues wait until it is back", name, self._unreachable[name]
             )
         self._told = set(self._unreachable)
-        if self._unreachable:
-            self._routes_at = None  # it may be somewhere else soon
+        if self._unreachable and self._routes_at is not None:
+            soon = time.monotonic() - self._options.route_refresh + _AWAY_SECONDS
+            self._routes_at = min(self._routes_at, soon)

@@ -124,6 +124,7 @@ class StreamPlanner:
         self._sizes: dict[MessageQueue, float] = {}
         self.newest: _Offsets = {}
         self._shown: _Offsets = {}
+        self._gone: set[MessageQueue] = set()
         self._worker = ThreadPoolExecutor(1, "rocketmq-spark-commit")
         self._showing: Future[None] | None = None
 
@@ -164,8 +165,8 @@ class StreamPlanner:
         begins, highs = self._check(start)
         lags = {queue: max(0, high - begins[queue]) for queue, high in highs.items()}
         if not any(lags.values()):
-            # What was lost may have moved an end back.
-            return begins if any(begins[queue] < start[queue] for queue in start) else None
+            # What was lost may have moved a queue all the same.
+            return begins if any(begins[queue] != start[queue] for queue in start) else None
         shares = lags
         if not unlimited:
             if self._wait_for_more(sum(lags.values())):
@@ -187,13 +188,15 @@ class StreamPlanner:
         if not ends:
             return []
         self._view.refresh(force=self._is_stale(ends))
+        absent = [queue for queue in ends if queue not in self._view.bounds]
+        reasons = {queue: self._view.why_absent(queue) for queue in absent}
         bounds = {}
         for queue, offset in ends.items():
             known = self._view.bounds.get(queue)
             if known is not None:
                 bounds[queue] = known
                 continue
-            away = self._view.is_away(queue)
+            away = reasons.get(queue)
             if away is not None:
                 raise BrokerNotFound(
                     f"{where(queue)}: offsets [{start.get(queue, 0)}, {offset}) are wanted, but: "
@@ -226,10 +229,15 @@ class StreamPlanner:
             return  # the next call brings newer ones
         if not self._view.addresses:
             self._view.refresh()
-        new = {queue: at for queue, at in offsets.items() if self._shown.get(queue) != at}
+        addresses = dict(self._view.addresses)
+        new = {
+            queue: at
+            for queue, at in offsets.items()
+            if self._shown.get(queue) != at and queue.broker_name in addresses
+        }
         if not new:
             return
-        self._showing = self._worker.submit(self._show, new, dict(self._view.addresses))
+        self._showing = self._worker.submit(self._show, new, addresses)
         if self._until is not None:
             self._showing.result()  # the query may end right after
 
@@ -279,6 +287,7 @@ class StreamPlanner:
                 )
                 begins[queue] = high
             highs[queue] = high
+            self._gone.discard(queue)
         for queue, (_, high) in self._view.bounds.items():
             if queue not in start:
                 begins[queue] = 0
@@ -295,17 +304,19 @@ class StreamPlanner:
             or (options.assigned is not None and queue not in options.assigned)
         ):
             return  # the user reads something else now; should it come back, it goes on here
-        away = self._view.is_away(queue)
+        away = self._view.why_absent(queue)
         if away is None:
             self._report_gone(queue, begin)
         elif self._until is not None:
             raise BrokerNotFound(f"{where(queue)} cannot be read to its end: {away}")
 
     def _report_gone(self, queue: MessageQueue, begin: int) -> None:
-        report_loss(
-            f"{where(queue)}: offset {begin} is wanted, the queue is not in the route any more",
-            self._options.fail_on_data_loss,
-        )
+        if queue not in self._gone:
+            report_loss(
+                f"{where(queue)}: offset {begin} is wanted, the queue is not in the route any more",
+                self._options.fail_on_data_loss,
+            )
+            self._gone.add(queue)  # told once
 
     def _wait_for_more(self, waiting: int) -> bool:
         """Whether too little waits, and not for long enough."""
@@ -326,7 +337,13 @@ class StreamPlanner:
         """Note the mean size of the next messages of the queues where most wait."""
         most = sorted(lags, key=lambda queue: -lags[queue])[:_SAMPLED_QUEUES]
         offsets = {queue: begins[queue] for queue in most if lags[queue] > 0}
-        batches = self._brokers.peek(self._options.group, offsets, self._view.addresses, _SAMPLE)
+        try:
+            batches = self._brokers.peek(
+                self._options.group, offsets, self._view.addresses, _SAMPLE
+            )
+        except RocketMQError as error:
+            logger.warning("sizes of messages are those of an earlier batch: %s", error)
+            return
         self._sizes = {
             queue: float(batch.store_sizes.mean()) for queue, batch in batches.items() if len(batch)
         }
