@@ -235,7 +235,7 @@ class PushConsumer(Startable[PushConsumerOptions, RunningConsumer]):
 
         Raises RocketMQError when neither the broker nor the retry topic took it.
         """
-        self._require_running().send_back_message(message, delay_level)
+        self._require_running().returns.send_back_message(message, delay_level)
 
     def update_consume_threads(
         self, *, consume_thread_min: int | None = None, consume_thread_max: int | None = None

@@ -18,7 +18,6 @@ from rocketmq_fast.client.instance import (
     unique_instance_name,
 )
 from rocketmq_fast.client.records import plain_records
-from rocketmq_fast.client.sending import send_to_dead_letters, send_to_retry_topic
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.async_listener import (
     AsyncConsumeService,
@@ -30,21 +29,18 @@ from rocketmq_fast.consumer.concurrent import ConcurrentListener, ConsumeConcurr
 from rocketmq_fast.consumer.hooked import ConsumerHooks
 from rocketmq_fast.consumer.inspection import direct_result, running_info_body
 from rocketmq_fast.consumer.local_offsets import LocalFileOffsetStore
-from rocketmq_fast.consumer.locks import RENEW_SECONDS, QueueLocks
+from rocketmq_fast.consumer.locks import RENEW_SECONDS
 from rocketmq_fast.consumer.namespaces import plain_listener
 from rocketmq_fast.consumer.offsets import HURRY_SECONDS, OffsetStore, RemoteOffsetStore
 from rocketmq_fast.consumer.options import PushConsumerOptions
-from rocketmq_fast.consumer.orderly import (
-    ConsumeOrderlyService,
-    OrderlyContext,
-    OrderlyListener,
-)
+from rocketmq_fast.consumer.order import LOCK_AGAIN_SECONDS, Order
+from rocketmq_fast.consumer.orderly import ConsumeOrderlyService, OrderlyContext, OrderlyListener
 from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
 from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
+from rocketmq_fast.consumer.returns import Returns
 from rocketmq_fast.consumer.stats import SAMPLE_SECONDS, ConsumerStats
 from rocketmq_fast.consumer.subscription import Subscription, Subscriptions, check_filters
 from rocketmq_fast.errors import (
-    ConfigError,
     RocketMQError,
     TopicRouteNotFound,
 )
@@ -58,10 +54,7 @@ logger = logging.getLogger(__name__)
 
 Listener = ConcurrentListener | OrderlyListener | AsyncListener
 
-_DEAD_LETTER_LEVEL = -1
 _EXPIRY_SCAN_MAX_SECONDS = 60.0
-# How soon a queue is tried again whose lock the previous owner has not given back yet.
-_LOCK_AGAIN_SECONDS = 1.0
 # A new group's retry topic is looked for so often, first after this time and then after twice that.
 _RETRY_TOPIC_SEARCHES = 6
 _RETRY_TOPIC_SECONDS = 0.2
@@ -102,7 +95,8 @@ class RunningConsumer:
             release_instance(self.instance)
             raise
         self.store = store
-        self.bad_messages = BadMessages(self.options.on_bad_message, self._dead_letter_soon)
+        self.returns = Returns(self.instance, group, options)
+        self.bad_messages = BadMessages(options.on_bad_message, self.returns.dead_letter_soon)
         self.counters = ConsumerStats()
         self.puller = Puller(
             self.instance,
@@ -113,7 +107,7 @@ class RunningConsumer:
             self.counters,
             orderly=orderly,
         )
-        self.order = _Order(self, cast(OrderlyListener, listener)) if orderly else None
+        self.order = self._make_order(cast(OrderlyListener, listener)) if orderly else None
         self.assignment = Assignment(
             self.instance,
             group,
@@ -138,18 +132,29 @@ class RunningConsumer:
         self._stopped = False
         self._retry_searches = 0
 
+    def _make_order(self, listener: OrderlyListener) -> Order:
+        return Order(
+            self.instance,
+            self.group,
+            self.options,
+            listener,
+            self.returns.bury,
+            self.counters,
+            lambda queue: self.assignment.lose(queue),
+        )
+
     def _make_service(
         self, listener: Listener, asyncio_loop: asyncio.AbstractEventLoop | None
     ) -> ConsumeConcurrentlyService:
         """Worker threads, or coroutines for an `async def` listener."""
-        options, loop = self.options, self.instance.loop
+        options, loop, send_back = self.options, self.instance.loop, self.returns.send_back
         if is_async_listener(listener):
             return AsyncConsumeService(
-                self.group, options, listener, loop, self.send_back, self.counters, asyncio_loop
+                self.group, options, listener, loop, send_back, self.counters, asyncio_loop
             )
         called = cast(ConcurrentListener, listener)
         return ConsumeConcurrentlyService(
-            self.group, options, called, loop, self.send_back, self.counters
+            self.group, options, called, loop, send_back, self.counters
         )
 
     def _make_store(self) -> OffsetStore:
@@ -386,75 +391,10 @@ class RunningConsumer:
         """Messages for the workers. Event loop."""
         self.service.submit(queue, batch, dispatch)
 
-    # ------------------------------------------------------------------------------ retries
-
-    def send_back(self, queue: AssignedQueue, message: MessageExt, delay_level: int) -> None:
-        """Give a message back. Raises RocketMQError when neither way works."""
-        self._send_back(queue.message_queue, message, delay_level)
-
-    def send_back_message(self, message: MessageExt, delay_level: int) -> None:
-        """As `send_back` for a message that the user holds."""
-        if message.broker_name is None:
-            raise ConfigError("only a message that a consumer delivered can be sent back")
-        self._send_back(
-            MessageQueue(message.topic, message.broker_name, message.queue_id), message, delay_level
-        )
-
-    def _send_back(self, queue: MessageQueue, message: MessageExt, delay_level: int) -> None:
-        limit = self.options.reconsume_limit
-        try:
-            address, _ = self.instance.broker_address(queue.broker_name, only_this=True)
-            self.instance.brokers.send_message_back(
-                address, self.group, message, delay_level, limit, self._names.wrap(message.topic)
-            )
-        except RocketMQError as error:
-            logger.warning(
-                "%s offset %d was not sent back (%s); sending it to the retry topic",
-                queue,
-                message.queue_offset,
-                error,
-            )
-            topic = self._names.wrap(message.topic)
-            send_to_retry_topic(self.instance, self.group, message, limit, topic=topic)
-
-    def _dead_letter_soon(self, queue: AssignedQueue, offset: int, log_offset: int) -> None:
-        """Have the broker copy an undecodable message to the dead letters, off the event loop."""
-        threading.Thread(
-            target=self._dead_letter,
-            args=(queue, offset, log_offset),
-            name=f"rocketmq-dead-letter-{self.group}",
-            daemon=True,
-        ).start()
-
-    def _dead_letter(self, queue: AssignedQueue, offset: int, log_offset: int) -> None:
-        target = queue.message_queue
-        try:
-            address, _ = self.instance.broker_address(target.broker_name, only_this=True)
-            self.instance.brokers.send_back(
-                address,
-                self.group,
-                log_offset,
-                _DEAD_LETTER_LEVEL,
-                self.options.reconsume_limit,
-                origin_topic=target.topic,
-            )
-        except RocketMQError as error:
-            logger.warning("%s offset %d stays held: %s", target, offset, error)
-            return
-        queue.release(offset)
-        first = queue.process_queue.min_offset
-        if first >= 0:
-            queue.advance(first)
-
     def _sample(self) -> None:
         self.counters.sample()
         if not self._stopped:
             self.instance.loop.call_later(SAMPLE_SECONDS, self._sample)
-
-    def bury(self, message: MessageExt) -> None:
-        """Move a message to the dead letters by sending it. Raises RocketMQError."""
-        topic = self._names.wrap(message.topic)
-        send_to_dead_letters(self.instance, self.group, message, topic=topic)
 
     def _keep_house(self) -> None:
         """What a consumer does now and then and blocks: renew locks, or give back expired messages.
@@ -482,7 +422,7 @@ class RunningConsumer:
                     queues = self.assignment.queues()
                     self.order.locks.renew(queues)
                     if any(not queue.locked and not queue.dropped for queue in queues):
-                        wait = min(period, _LOCK_AGAIN_SECONDS)
+                        wait = min(period, LOCK_AGAIN_SECONDS)
             except Exception:
                 logger.exception("periodic work of group %s failed", self.group)
 
@@ -634,37 +574,3 @@ class RunningConsumer:
                 for queue in queues
             },
         }
-
-
-class _Order:
-    """The orderly side of a running consumer: its service and its locks."""
-
-    def __init__(self, running: RunningConsumer, listener: OrderlyListener) -> None:
-        self._running = running
-        self._instance = running.instance
-        self.locks = QueueLocks(running.instance, running.group, self._on_lost)
-        self.service = ConsumeOrderlyService(
-            running.group,
-            running.options,
-            listener,
-            running.instance.loop,
-            running.bury,
-            running.counters,
-        )
-        self.release = self.service.release
-        self.cancel_release = self.service.cancel_release
-
-    def may_take(self, queue: MessageQueue) -> bool:
-        """Lock a queue, unless a listener call of an earlier assignment still runs for it."""
-        if not self.service.is_busy(queue) and self.locks.lock(queue):
-            return True
-        self._instance.rebalance_later(_LOCK_AGAIN_SECONDS)
-        return False
-
-    def unlock(self, queue: MessageQueue) -> None:
-        """Give the lock back."""
-        self.locks.unlock([queue])
-
-    def _on_lost(self, queue: AssignedQueue) -> None:
-        self._running.assignment.lose(queue)
-        self._instance.rebalance_soon()
