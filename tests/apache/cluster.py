@@ -19,7 +19,7 @@ from typing import Self
 from . import wire
 from .artifacts import classpath, jars, say
 from .process import JVM_ACCESS, JvmProcess, StartError, Watchdog
-from .settings import LOGBACK, TEST_BROKER, free_port
+from .settings import LOGBACK, TEST_BROKER, TEST_BROKER_5X, free_port
 
 START_TIMEOUT = 90.0
 CLUSTER_NAME = "DefaultCluster"
@@ -423,7 +423,7 @@ class ApacheCluster:
             "autoCreateTopicEnable": "true",
             "diskMaxUsedSpaceRatio": "98",
             **self._only_5x({"bindAddress": "127.0.0.1"}),
-            **(TEST_BROKER if self.fast_start else {}),
+            **(TEST_BROKER | self._only_5x(TEST_BROKER_5X) if self.fast_start else {}),
             **self._broker_properties,
         }
         if self.fast_start:
