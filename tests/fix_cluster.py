@@ -13,6 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from rocketmq_fast.embedded import Cluster
+    from tests.apache import ApacheCluster
     from tests.brokers import TestBroker, Wire
     from tests.proxy import ProxiedCluster
 
@@ -80,29 +81,39 @@ def embedded_proxied(embedded_broker: TestBroker) -> Iterator[ProxiedCluster]:
         yield cluster
 
 
+def _locks_of_3_seconds(version: str) -> Iterator[ApacheCluster]:
+    from tests.apache import ApacheCluster
+    from tests.require import require
+
+    require("apache")
+    option = "-Drocketmq.broker.rebalance.lockMaxLiveTime=3000"
+    with ApacheCluster(version, jvm_options=(option,)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def short_locks_494() -> Iterator[ApacheCluster]:
+    """A 4.9.4 cluster that frees a dead member's locks after 3 s instead of 60 s."""
+    yield from _locks_of_3_seconds("4.9.4")
+
+
+@pytest.fixture(scope="session")
+def short_locks_533() -> Iterator[ApacheCluster]:
+    """As ``short_locks_494``, of 5.3.3."""
+    yield from _locks_of_3_seconds("5.3.3")
+
+
 @pytest.fixture(
     params=[
         pytest.param("embedded"),
-        pytest.param("4.9.4", marks=pytest.mark.apache),
-        pytest.param("5.3.3", marks=pytest.mark.apache),
+        pytest.param("short_locks_494", marks=pytest.mark.apache, id="4.9.4"),
+        pytest.param("short_locks_533", marks=pytest.mark.apache, id="5.3.3"),
     ]
 )
-def short_locks(
-    request: pytest.FixtureRequest, embedded: Cluster, wire: Wire
-) -> Iterator[TestBroker]:
-    """Brokers that free a dead member's locks soon: at once, or after 3 s instead of 60 s."""
-    from tests.apache import ApacheCluster
+def short_locks(request: pytest.FixtureRequest, wire: Wire) -> TestBroker:
+    """Brokers that free a dead member's locks soon: at once, or after 3 s."""
     from tests.brokers import TestBroker
-    from tests.require import require
 
-    if request.param == "embedded":
-        found = TestBroker("embedded", embedded, wire)
-        found.for_test(request.node.originalname)
-        yield found
-        return
-    require("apache")
-    option = "-Drocketmq.broker.rebalance.lockMaxLiveTime=3000"
-    with ApacheCluster(request.param, jvm_options=(option,)) as cluster:
-        found = TestBroker(request.param, cluster, wire)
-        found.for_test(request.node.originalname)
-        yield found
+    found = TestBroker(request.param, request.getfixturevalue(request.param), wire)
+    found.for_test(request.node.originalname)
+    return found

@@ -25,10 +25,6 @@ from tests.waiting import wait_for
 
 _ROOT = Path(__file__).resolve().parent.parent
 _END_SECONDS = 60.0
-_JAVA_SOON = tuple(
-    f"-Drocketmq.client.{name}=1000"
-    for name in ("rebalance.waitInterval", "rebalance.lockInterval", "unlockDelayTimeMills")
-)
 
 
 class Member:
@@ -120,11 +116,7 @@ def _watched(started: Member) -> Iterator[Member]:
 def java_member(
     folder: Path, name: str, namesrv_addr: str, group: str, topic: str, **options: object
 ) -> Iterator[Member]:
-    """As `member`, of the Java client; options as in Consume.java. It never says that it is ready.
-
-    It looks for changes of the group and renews its locks every second, not every twenty, and gives
-    the lock of a queue with messages left back after one.
-    """
+    """As `member`, of the Java client; options as in Consume.java. It never says it is ready."""
     home = folder / f"{name}.home"
     home.mkdir()
     words = {
@@ -136,7 +128,7 @@ def java_member(
         "calls": folder / f"{name}.log",
         **options,
     }
-    command = java.java_command("Consume", jvm_options=(*java.SMALL_JVM, *_JAVA_SOON), home=home)
+    command = java.java_command("Consume", jvm_options=(*java.SMALL_JVM, *java.SOON), home=home)
     with open(folder / f"{name}.err", "wb") as errors:
         process = subprocess.Popen(
             [*command, *java.words_of(words)],

@@ -24,6 +24,12 @@ CLIENT_VERSION = "4.9.4"
 COMPILE_TIMEOUT_SECONDS = 300
 RESULT_MARK = "RESULT "
 SMALL_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# A consumer looks for changes of its group and renews its locks every second, not every twenty, and
+# gives the lock of a queue with messages left back after one.
+SOON = tuple(
+    f"-Drocketmq.client.{name}=1000"
+    for name in ("rebalance.waitInterval", "rebalance.lockInterval", "unlockDelayTimeMills")
+)
 
 # Without it logback writes every level of every library to standard output.
 _LOGBACK = """<?xml version="1.0" encoding="UTF-8"?>
@@ -105,7 +111,7 @@ def java_command(
 def run_java(
     main: str,
     args: Sequence[str] | Mapping[str, object] = (),
-    timeout: float = 120.0,
+    timeout: float = 240.0,
     *,
     sources: Sequence[Path] = (DRIVERS,),
     version: str = CLIENT_VERSION,
@@ -198,7 +204,7 @@ def body_digest(bodies: Iterable[bytes]) -> str:
 
 
 def produce(
-    namesrv: str, topic: str, count: int, *, timeout: float = 120.0, **options: object
+    namesrv: str, topic: str, count: int, *, timeout: float = 240.0, **options: object
 ) -> dict[str, Any]:
     """Java producer: ``count`` messages; options as in Produce.java (size, tags, batch, ...)."""
     return run_java(
@@ -207,20 +213,22 @@ def produce(
 
 
 def consume(
-    namesrv: str, topic: str, group: str, count: int, *, timeout: float = 60.0, **options: object
+    namesrv: str, topic: str, group: str, count: int, *, timeout: float = 180.0, **options: object
 ) -> dict[str, Any]:
     """Java push consumer until ``count`` distinct messages; options as in Consume.java."""
     words = {"namesrv": namesrv, "topic": topic, "group": group, "count": count, **options}
-    return run_java("Consume", {**words, "timeout": timeout}, timeout + 30.0)
+    return run_java(
+        "Consume", {**words, "timeout": timeout}, timeout + 30.0, jvm_options=(*SMALL_JVM, *SOON)
+    )
 
 
 def pull_dump(
-    namesrv: str, topic: str, *, timeout: float = 120.0, **options: object
+    namesrv: str, topic: str, *, timeout: float = 240.0, **options: object
 ) -> dict[str, Any]:
     """Every message of a topic as the Java pull consumer reads it (``output=path``: in full)."""
     return run_java("PullDump", {"namesrv": namesrv, "topic": topic, **options}, timeout)
 
 
-def offsets(namesrv: str, topic: str, group: str, *, timeout: float = 60.0) -> dict[str, Any]:
+def offsets(namesrv: str, topic: str, group: str, *, timeout: float = 240.0) -> dict[str, Any]:
     """Minimum, maximum and committed offsets of a group on a topic."""
     return run_java("Offsets", {"namesrv": namesrv, "topic": topic, "group": group}, timeout)

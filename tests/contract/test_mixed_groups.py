@@ -64,7 +64,7 @@ def seen(folder: Path, names: Sequence[str]) -> list[Call]:
 def test_members_of_both_kinds_join_and_leave(broker: TestBroker, tmp_path: Path) -> None:
     topic, group, queues = broker.topic(6), broker.group(), 6
     where = (broker.namesrv_addr, group, topic)
-    names = ("A", "B", "J", "K")
+    names = ("A", "B", "J")
     sent = 0
 
     def settled(members: int) -> None:
@@ -94,17 +94,13 @@ def test_members_of_both_kinds_join_and_leave(broker: TestBroker, tmp_path: Path
         settled(2)
         second = join("B")
         settled(3)
-        other = join("K")
-        settled(4)
-        java.terminate()
-        settled(3)
         assert first.terminate() == 0, first.said()
         settled(2)
         assert second.terminate() == 0, second.said()
-        settled(1)
-        again = stack.enter_context(member(tmp_path, "A", *where, **SOON))
+        settled(1)  # Java alone
+        again = join("A")
         settled(2)
-        other.terminate()
+        java.terminate()
         settled(1)
         assert again.terminate() == 0, again.said()
     calls = written(tmp_path, names)
@@ -139,32 +135,29 @@ def test_orderly_members_of_both_kinds_keep_the_order(broker: TestBroker, tmp_pa
 
     with (
         member(tmp_path, "A", *where, **options, **SOON) as first,
-        java_member(tmp_path, "J", *where, **options, **JAVA_SOON) as java,
         member(tmp_path, "B", *where, **options, **SOON) as second,
     ):
-        for who in (first, java, second):
+        for who in (first, second):
             at_work(who)
-        more(200)
-        java.terminate()
-        more(200)
-        at_work(first)
-        at_work(second)
-        with java_member(tmp_path, "K", *where, **options, **JAVA_SOON) as again:
-            at_work(again)
+        with java_member(tmp_path, "J", *where, **options, **JAVA_SOON) as java:
+            at_work(java)
             more(200)
             assert first.terminate() == 0, first.said()
-            at_work(again)
-            assert second.terminate() == 0, second.said()
+            at_work(java)
+            at_work(second)
             more(200)
-            ends = dict.fromkeys(range(queues), sent // queues)
-            wait_for(
-                lambda: len(delivered(written(tmp_path, (*names, "K")))) == sent,
-                lambda: f"{sent} messages: {len(delivered(written(tmp_path, (*names, 'K'))))}",
-                PATIENCE,
-            )
-            wait_for(lambda: broker.committed(group, topic) == ends, "the commits", PATIENCE)
-            again.terminate()
-    calls = written(tmp_path, (*names, "K"))
+            java.terminate()
+        at_work(second)
+        more(200)
+        ends = dict.fromkeys(range(queues), sent // queues)
+        wait_for(
+            lambda: len(delivered(written(tmp_path, names))) == sent,
+            lambda: f"{sent} messages: {len(delivered(written(tmp_path, names)))}",
+            PATIENCE,
+        )
+        wait_for(lambda: broker.committed(group, topic) == ends, "the commits", PATIENCE)
+        assert second.terminate() == 0, second.said()
+    calls = written(tmp_path, names)
     assert not overlaps(calls)
     assert not steps(calls, ends)
 

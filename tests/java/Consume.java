@@ -64,6 +64,8 @@ public final class Consume {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(tool.text("group"));
         consumer.setNamesrvAddr(tool.text("namesrv"));
         consumer.setInstanceName("consume@" + System.nanoTime());
+        // The retry topic comes to be with the first heartbeat, after the first look for it.
+        consumer.setPollNameServerInterval(1000);
         tool.configure(consumer);
         String from = tool.text("from", "first");
         switch (from) {
