@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from rocketmq_fast._core import MessageBatch, RemotingCommand
 from rocketmq_fast._core.message import decode_command
+from rocketmq_fast.client.broker_calls import pull_command
 from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.consumer.assigned import AssignedQueue
@@ -33,7 +34,7 @@ from rocketmq_fast.errors import (
     SubscriptionNotExist,
     SubscriptionNotLatest,
 )
-from rocketmq_fast.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from rocketmq_fast.protocol.codes import PullSysFlag, ResponseCode
 from rocketmq_fast.protocol.names import RETRY_PREFIX, retry_topic
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,6 @@ logger = logging.getLogger(__name__)
 # Plain integers: an enum's operators cost microseconds in every pull.
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
-_SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 
 SUSPEND_MILLIS = 15_000
 TIMEOUT_SECONDS = 30.0
@@ -239,22 +239,18 @@ class Puller:
         if commit > 0 and not is_slave:
             flags |= _COMMIT_OFFSET
         data = subscription.data
-        fields = {
-            "consumerGroup": self._group,
-            "topic": target.topic,
-            "queueId": str(target.queue_id),
-            "queueOffset": str(queue.next_offset),
-            "maxMsgNums": str(self._options.pull_batch_size),
-            "sysFlag": str(flags),
-            "commitOffset": str(commit),
-            "suspendTimeoutMillis": str(SUSPEND_MILLIS),
-            "subVersion": str(data.sub_version),
-            "expressionType": data.expression_type,
-        }
-        if self._options.post_subscription_when_pull:
-            fields["sysFlag"] = str(flags | _SUBSCRIPTION)
-            fields["subscription"] = data.sub_string
-        command = RemotingCommand(RequestCode.PULL_MESSAGE, fields)
+        command = pull_command(
+            self._group,
+            target,
+            queue.next_offset,
+            self._options.pull_batch_size,
+            flags,
+            commit,
+            SUSPEND_MILLIS,
+            data.sub_version,
+            data.expression_type,
+            data.sub_string if self._options.post_subscription_when_pull else None,
+        )
         on_answer = partial(self._on_answer, queue, is_slave)
         self._instance.remoting.invoke_async(address, command, TIMEOUT_SECONDS, on_answer)
 

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from rocketmq_fast._core import RemotingCommand, encode_frame
+from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast.errors import ConnectionClosed, RequestTimeout
 from rocketmq_fast.remoting.connection import Connection
 from rocketmq_fast.remoting.loop import EventLoop, Timer
@@ -67,7 +67,7 @@ class Peer:
     def send(self, command: RemotingCommand) -> None:
         """Send a command; nothing happens when the connection has ended."""
         try:
-            self.connection.send(encode_frame(command))
+            self.connection.send_command(command)
         except ConnectionClosed as error:
             logger.debug("no answer sent: %s", error)
             return
