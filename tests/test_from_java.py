@@ -69,6 +69,18 @@ def test_every_class_on_our_side_is_there() -> None:
             assert hasattr(rmq, name), name
 
 
+def test_every_call_on_our_side_is_there() -> None:
+    text = page().partition("## Calls")[2].partition("\n## ")[0]
+    named = re.findall(r"`([A-Z]\w+)\.(\w+)`", text)
+    assert len(named) > 20
+    for owner, name in named:
+        assert hasattr(getattr(rmq, owner), name), f"{owner}.{name}"
+    assert all(
+        hasattr(client, "update_name_server_address")
+        for client in (rmq.PushConsumer, rmq.PullConsumer, rmq.Producer)
+    )
+
+
 def test_the_named_arguments_are_there() -> None:
     send = inspect.signature(rmq.Producer.send).parameters
     assert {"queue", "selector"} <= set(send)
