@@ -115,8 +115,11 @@ def test_dead_letter_has_the_bytes_of_the_broker(
     assert BAD not in recorder.bodies
 
 
-def test_everything_damaged_is_held_too(broker: TestBroker, proxied: ProxiedCluster) -> None:
+def test_everything_damaged_is_held_too(
+    embedded_broker: TestBroker, embedded_proxied: ProxiedCluster
+) -> None:
     """A pull with nothing but damaged messages: the commit must not pass them at the end."""
+    broker, proxied = embedded_broker, embedded_proxied
     topic, group = broker.topic(1), broker.group()
     broker.send(topic, [BAD])
     damage(proxied, "body")

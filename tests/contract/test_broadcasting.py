@@ -74,8 +74,9 @@ def test_progress_in_the_file_survives_a_restart(broker: TestBroker, tmp_path: P
 
 
 def test_shutdown_writes_what_the_interval_has_not_written(
-    broker: TestBroker, tmp_path: Path
+    embedded_broker: TestBroker, tmp_path: Path
 ) -> None:
+    broker = embedded_broker
     topic, group = broker.topic(1), broker.group()
     broker.send(topic, bodies(10))
     recorder, after = Recorder(), Recorder()
@@ -90,8 +91,9 @@ def test_shutdown_writes_what_the_interval_has_not_written(
 
 
 def test_what_is_not_acknowledged_is_given_up_with_a_warning(
-    broker: TestBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    embedded_broker: TestBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    broker = embedded_broker
     topic, group = broker.topic(1), broker.group()
     broker.send(topic, bodies(12))
 
@@ -127,7 +129,10 @@ def test_what_is_not_acknowledged_is_given_up_with_a_warning(
     assert not [route for route in recorder.seen if route.queue.topic != topic]
 
 
-def test_second_process_on_the_same_file_is_refused(broker: TestBroker, tmp_path: Path) -> None:
+def test_second_process_on_the_same_file_is_refused(
+    embedded_broker: TestBroker, tmp_path: Path
+) -> None:
+    broker = embedded_broker
     topic, group = broker.topic(1), broker.group()
     broker.send(topic, bodies(5))
     recorder = Recorder()
@@ -177,7 +182,8 @@ def test_second_consumer_of_the_process_is_refused_and_leaves_nothing(
     assert third.bodies == [b"new"]
 
 
-def test_killed_member_goes_on_without_a_gap(broker: TestBroker, tmp_path: Path) -> None:
+def test_killed_member_goes_on_without_a_gap(embedded_broker: TestBroker, tmp_path: Path) -> None:
+    broker = embedded_broker
     topic, group = broker.topic(1), broker.group()
     broker.send(topic, bodies(300))
     settings = {"client_ip": "127.0.0.1", "pause": 0.002, "consume_thread_max": 1,

@@ -104,8 +104,9 @@ class Turnstile:
     ids=["count", "size"],
 )
 def test_slow_listener_keeps_the_cache_bounded(
-    broker: TestBroker, options: dict[str, int], size: int, most: int
+    embedded_broker: TestBroker, options: dict[str, int], size: int, most: int
 ) -> None:
+    broker = embedded_broker
     topic, group, queues = broker.topic(4), broker.group(), 4
     sent = bodies(400, size=size)
     broker.send(topic, sent, queues=range(queues))

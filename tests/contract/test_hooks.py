@@ -89,7 +89,8 @@ def test_rpc_hooks_see_every_request_and_answer(broker: TestBroker) -> None:
     assert [code for _, code, _ in watch.answers].count(SEND) == 2
 
 
-def test_rpc_hooks_run_in_their_order_and_for_administration(broker: TestBroker) -> None:
+def test_rpc_hooks_run_in_their_order_and_for_administration(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     log: list[str] = []
     hooks = [Watch("a", log), Watch("b", log)]
     with Admin(namesrv_addr=broker.namesrv_addr, rpc_hooks=hooks) as admin:
@@ -98,7 +99,8 @@ def test_rpc_hooks_run_in_their_order_and_for_administration(broker: TestBroker)
     assert log[::2] == ["a"] * (len(log) // 2)
 
 
-def test_an_rpc_hook_may_refuse(broker: TestBroker) -> None:
+def test_an_rpc_hook_may_refuse(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic = broker.topic(1)
 
     class Refuse(RpcHook):
@@ -124,7 +126,8 @@ def test_an_rpc_hook_may_refuse(broker: TestBroker) -> None:
     assert broker.max_offset(topic, 0) == 1
 
 
-def test_a_lost_connection_is_shown(broker: TestBroker) -> None:
+def test_a_lost_connection_is_shown(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     watch = Watch()
     with broker.proxied() as proxied:
         topic = broker.topic(1)
@@ -192,7 +195,9 @@ def test_send_hooks_see_every_way_of_sending(broker: TestBroker) -> None:
     assert len(failing.after) == 4
 
 
-def test_send_hooks_see_a_one_way_send_that_did_not_leave(broker: TestBroker) -> None:
+def test_send_hooks_see_a_one_way_send_that_did_not_leave(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
+
     class Refuse(RpcHook):
         def before_request(self, _: str, request: RemotingCommand) -> None:
             if request.code == SEND:
@@ -210,7 +215,8 @@ def test_send_hooks_see_a_one_way_send_that_did_not_leave(broker: TestBroker) ->
     assert isinstance(hook.after[1].exception, MessageEncodeError)
 
 
-def test_send_hooks_see_failures(broker: TestBroker) -> None:
+def test_send_hooks_see_failures(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic, hook = broker.topic(1), Sends()
     options: dict[str, Any] = {"send_message_hooks": hook, "retry_times_when_send_failed": 0}
     with Producer(broker.group(), namesrv_addr=broker.namesrv_addr, **options) as producer:
@@ -222,7 +228,8 @@ def test_send_hooks_see_failures(broker: TestBroker) -> None:
     assert [type(context.exception) for context in hook.after] == [MessageIllegal] * 2
 
 
-def test_a_message_may_be_forbidden(broker: TestBroker) -> None:
+def test_a_message_may_be_forbidden(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic, asked = broker.topic(1), []
 
     def forbid(context: SendContext) -> None:
@@ -285,7 +292,8 @@ def _answer(messages: list[MessageExt], orderly: bool) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["concurrent", "orderly", "async"])
-def test_consume_hooks_see_every_listener_call(broker: TestBroker, kind: str) -> None:
+def test_consume_hooks_see_every_listener_call(embedded_broker: TestBroker, kind: str) -> None:
+    broker = embedded_broker
     topic, group, calls = broker.topic(1), broker.group(), Calls()
     orderly = kind == "orderly"
 
@@ -320,7 +328,8 @@ def test_consume_hooks_see_every_listener_call(broker: TestBroker, kind: str) ->
     assert [type(failure) for failure in failures] == [ValueError]
 
 
-def test_a_call_that_takes_too_long_is_a_time_out(broker: TestBroker) -> None:
+def test_a_call_that_takes_too_long_is_a_time_out(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic, calls, go = broker.topic(1), Calls(), threading.Event()
 
     def listener(*_: Any) -> ConsumeStatus:
@@ -347,7 +356,7 @@ def _trace_of(broker: TestBroker, topic: str, count: int) -> list[dict[str, Any]
     said = run_java(
         "TraceDump",
         {"namesrv": broker.namesrv_addr, "topic": topic, "group": broker.group(), "count": count},
-        120.0,
+        240.0,
     )
     records: list[dict[str, Any]] = said["records"]
     assert len(records) == count, records
@@ -394,7 +403,8 @@ def test_java_reads_the_trace_of_sends_and_listener_calls(broker: TestBroker) ->
 
 
 @pytest.mark.java
-def test_java_reads_the_trace_of_transactions(broker: TestBroker) -> None:
+def test_java_reads_the_trace_of_transactions(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     require("java")
     topic, trace, group = broker.topic(1), broker.topic(1), broker.group()
     told: list[EndTransactionContext] = []

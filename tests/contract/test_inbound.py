@@ -17,7 +17,7 @@ from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.embedded.broker import Broker
 from rocketmq_fast.protocol import fastjson
 from rocketmq_fast.protocol.codes import RequestCode
-from tests.apache.mqadmin import mqadmin
+from tests.apache import mqadmin
 from tests.brokers import TestBroker
 from tests.consuming import LATER, SUCCESS, Recorder, assert_once, bodies, consuming, releasing
 from tests.require import require
@@ -55,13 +55,13 @@ def test_mqadmin_shows_the_consumer_and_resets_it(broker: TestBroker) -> None:
         wait_for(lambda: broker.committed(group, topic) == {0: 5, 1: 5}, "the commits")
         cid = client_id(consumer)
 
-        shown = mqadmin(TOOLS, broker.namesrv_addr, "consumerConnection", "-g", group)
+        shown = mqadmin.ask(TOOLS, broker.namesrv_addr, "consumerConnection", "-g", group)
         assert cid in shown
         assert topic in shown
         for text in ("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET"):
             assert text in shown
 
-        shown = mqadmin(TOOLS, broker.namesrv_addr, "consumerProgress", "-g", group)
+        shown = mqadmin.ask(TOOLS, broker.namesrv_addr, "consumerProgress", "-g", group)
         rows = [line.split() for line in shown.splitlines() if line.startswith(topic[:40])]
         assert [(row[2], row[3], row[4]) for row in rows if topic in row[0] or row] == [
             ("0", "5", "5"),
@@ -69,13 +69,15 @@ def test_mqadmin_shows_the_consumer_and_resets_it(broker: TestBroker) -> None:
         ]
         assert "Diff Total: 0" in shown
 
-        shown = mqadmin(TOOLS, broker.namesrv_addr, "consumerStatus", "-g", group, "-i", cid, "-s")
+        shown = mqadmin.ask(
+            TOOLS, broker.namesrv_addr, "consumerStatus", "-g", group, "-i", cid, "-s"
+        )
         assert "MainThread" in shown  # a Python stack
         assert topic in shown
         assert "maxReconsumeTimes" in shown
 
         hour_ago = str(int((time.time() - 3600) * 1000))
-        mqadmin(
+        mqadmin.mqadmin(
             TOOLS, broker.namesrv_addr,
             "resetOffsetByTime", "-g", group, "-t", topic, "-s", hour_ago,
         )  # fmt: skip

@@ -112,7 +112,7 @@ def test_stop_waits_for_the_running_call(broker: TestBroker) -> None:
     )
     consumer.start()
     with releasing(go):
-        assert entered.wait(20.0)
+        assert entered.wait(60.0)
         stopper = threading.Thread(target=consumer.shutdown)
         stopper.start()
         assert stopper.is_alive()
@@ -126,7 +126,8 @@ def test_stop_waits_for_the_running_call(broker: TestBroker) -> None:
     assert sorted(first + again.bodies) == sorted(bodies(100))
 
 
-def test_stop_does_not_wait_for_ever(broker: TestBroker) -> None:
+def test_stop_does_not_wait_for_ever(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic, group = broker.topic(1), broker.group()
     go = threading.Event()
 
@@ -156,7 +157,8 @@ def test_stop_does_not_wait_for_ever(broker: TestBroker) -> None:
     assert_once(again, bodies(10)[3:])
 
 
-def test_listener_may_stop_its_consumer(broker: TestBroker) -> None:
+def test_listener_may_stop_its_consumer(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic, group = broker.topic(1), broker.group()
     stopped = threading.Event()
 
@@ -168,7 +170,7 @@ def test_listener_may_stop_its_consumer(broker: TestBroker) -> None:
     broker.send(topic, [b"stop"])
     consumer = make(broker.namesrv_addr, group, topic, listen)
     consumer.start()
-    assert stopped.wait(20.0)
+    assert stopped.wait(60.0)
     with pytest.raises(ClientStateError):
         consumer.stats()
     wait_for(lambda: not broker.members(group), "the member to leave")
@@ -196,7 +198,8 @@ def test_topics_come_and_go_while_running(broker: TestBroker) -> None:
     assert_once(recorder, wanted)
 
 
-def test_pause_and_resume(broker: TestBroker) -> None:
+def test_pause_and_resume(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic, group = broker.topic(2), broker.group()
     recorder = Recorder()
     with consuming(broker.namesrv_addr, group, topic, recorder) as consumer:
@@ -224,7 +227,8 @@ def test_pause_and_resume(broker: TestBroker) -> None:
     assert len(recorder.seen) == 23
 
 
-def test_numbers_about_the_consumer(broker: TestBroker) -> None:
+def test_numbers_about_the_consumer(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic, group = broker.topic(2), broker.group()
     go = threading.Event()
 
@@ -309,7 +313,8 @@ def test_wrong_sql_is_refused(broker: TestBroker) -> None:
         assert pull.assignment() == []
 
 
-def test_wrong_calls_are_refused(broker: TestBroker) -> None:
+def test_wrong_calls_are_refused(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic = broker.topic(1)
     consumer = make(broker.namesrv_addr, broker.group(), topic, Recorder())
     with pytest.raises(ConfigError, match="not callable"):
@@ -323,7 +328,8 @@ def test_wrong_calls_are_refused(broker: TestBroker) -> None:
         consumer.register_listener(Recorder())
 
 
-def test_one_client_id_holds_a_group_once(broker: TestBroker) -> None:
+def test_one_client_id_holds_a_group_once(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic, group = broker.topic(2), broker.group()
     recorder = Recorder()
     name = broker.name("client")

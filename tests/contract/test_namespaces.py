@@ -157,7 +157,8 @@ def test_names_on_the_wire_and_in_the_program(broker: TestBroker) -> None:
     assert (plain.tags, plain.msg_id, plain.offset) == ("A", sent[0].msg_id, sent[0].queue_offset)
 
 
-def test_namespaces_do_not_meet(broker: TestBroker) -> None:
+def test_namespaces_do_not_meet(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     short, group = broker.name("t"), broker.group()
     listeners = {name: Recorder() for name in ("one", "two", None)}
     for name in listeners:
@@ -171,7 +172,8 @@ def test_namespaces_do_not_meet(broker: TestBroker) -> None:
         assert_once(seen, [f"of {name}".encode()])
 
 
-def test_dead_letters_of_a_namespace(broker: TestBroker) -> None:
+def test_dead_letters_of_a_namespace(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     short, group = broker.name("t"), broker.group()
     broker.cluster.create_topic(f"{NS}%{short}", queues=1)
     broker.send(f"{NS}%{short}", [b"bad"])
@@ -188,7 +190,8 @@ def test_dead_letters_of_a_namespace(broker: TestBroker) -> None:
     assert broker.max_offset(f"%DLQ%{NS}%{group}", 0) == 1
 
 
-def test_message_that_an_operator_has_consumed(broker: TestBroker) -> None:
+def test_message_that_an_operator_has_consumed(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     short, group = broker.name("t"), broker.group()
     broker.cluster.create_topic(f"{NS}%{short}", queues=1)
     (sent,) = broker.send(f"{NS}%{short}", [b"x"])
@@ -210,7 +213,8 @@ def test_message_that_an_operator_has_consumed(broker: TestBroker) -> None:
     ] * 2
 
 
-def test_orderly_and_async_listeners(broker: TestBroker) -> None:
+def test_orderly_and_async_listeners(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     short = broker.name("t")
     broker.cluster.create_topic(f"{NS}%{short}", queues=1)
     broker.send(f"{NS}%{short}", bodies(5))
@@ -236,7 +240,8 @@ def test_orderly_and_async_listeners(broker: TestBroker) -> None:
     assert sorted(awaited) == sorted(orderly)
 
 
-def test_pull_consumer_in_a_namespace(broker: TestBroker) -> None:
+def test_pull_consumer_in_a_namespace(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     short, group = broker.name("t"), broker.group()
     wire_topic = f"{NS}%{short}"
     broker.cluster.create_topic(wire_topic, queues=2)

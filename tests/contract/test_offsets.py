@@ -10,6 +10,7 @@ import pytest
 from rocketmq_fast import Admin, ConsumeStatus, MessageExt, encode_frame
 from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast.consumer import pull
 from rocketmq_fast.errors import BrokerSystemError
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from tests.brokers import TestBroker
@@ -59,7 +60,10 @@ def test_slow_message_holds_the_commit(broker: TestBroker, proxied: ProxiedClust
     assert_once(recorder, sent + more)
 
 
-def test_a_running_group_with_an_empty_queue_can_be_reset(broker: TestBroker) -> None:
+def test_a_running_group_with_an_empty_queue_can_be_reset(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "SUSPEND_MILLIS", 1000)
     topic, group = broker.topic(3), broker.group()
     broker.send(topic, bodies(5), queues=[0])
     recorder = Recorder()
@@ -78,15 +82,16 @@ def test_a_running_group_with_an_empty_queue_can_be_reset(broker: TestBroker) ->
                 return False
             return True
 
-        # Once the first long poll of the empty queues has ended, which takes 15 s.
+        # Once the first long poll of the empty queues has ended.
         wait_for(reset, "the offsets of all queues", 60)
         broker.send(topic, [b"wakes it"], queues=[0])
         recorder.wait_deliveries(11)
 
 
 def test_nothing_is_committed_that_did_not_change(
-    broker: TestBroker, proxied: ProxiedCluster
+    embedded_broker: TestBroker, embedded_proxied: ProxiedCluster
 ) -> None:
+    broker, proxied = embedded_broker, embedded_proxied
     topic, group = broker.topic(2), broker.group()
     updates: list[tuple[str, str]] = []
 
@@ -130,7 +135,6 @@ def test_offset_beyond_the_end_is_repaired(broker: TestBroker) -> None:
         wait_for(
             lambda: set(recorder.bodies) >= set(bodies(10, "new")),
             lambda: f"the new messages; {recorder.bodies} came",
-            15,
         )
         assert owned(consumer, topic) == {0, 1}
     assert broker.committed(group, topic)[0] == 20
@@ -174,8 +178,11 @@ def test_offset_before_the_beginning_is_repaired(
     assert broker.committed(group, topic) == {0: 11}
 
 
-def test_messages_at_hand_survive_a_repair(broker: TestBroker, proxied: ProxiedCluster) -> None:
+def test_messages_at_hand_survive_a_repair(
+    embedded_broker: TestBroker, embedded_proxied: ProxiedCluster
+) -> None:
     """What was pulled and not consumed yet is not skipped when the broker deleted what follows."""
+    broker, proxied = embedded_broker, embedded_proxied
     topic, group = broker.topic(1), broker.group()
     release = threading.Event()
     jumped = threading.Event()
@@ -226,8 +233,9 @@ def test_messages_at_hand_survive_a_repair(broker: TestBroker, proxied: ProxiedC
 
 @pytest.mark.parametrize("fault", ["code 1", "code 2", "code 16", "no field", "negative", "cut"])
 def test_offset_that_cannot_be_read_is_never_committed(
-    broker: TestBroker, proxied: ProxiedCluster, fault: str
+    embedded_broker: TestBroker, embedded_proxied: ProxiedCluster, fault: str
 ) -> None:
+    broker, proxied = embedded_broker, embedded_proxied
     topic, group = broker.topic(1), broker.group()
     broker.send(topic, bodies(10))
     broker.commit(group, topic, 0, 4)
@@ -267,7 +275,7 @@ def test_offset_that_cannot_be_read_is_never_committed(
         assigned=False,
         persist_consumer_offset_interval=20,
     ) as consumer:
-        assert asked.wait(20.0)
+        assert asked.wait(60.0)
         assert not consumer.wait_assigned(0.3)
         failing = False
         recorder.wait(6)

@@ -77,7 +77,8 @@ def test_a_request_gets_its_reply(broker: TestBroker) -> None:
     assert reply.store_host[1] == int(broker.broker_addr.rpartition(":")[2])
 
 
-def test_many_requests_at_once_get_their_own_replies(broker: TestBroker) -> None:
+def test_many_requests_at_once_get_their_own_replies(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic = broker.topic()
     with (
         producer_of(broker) as asking,
@@ -103,7 +104,8 @@ def test_large_bodies_are_compressed_both_ways(broker: TestBroker, codec: str) -
         assert asking.request(Message(topic, body), SECONDS).body == b"re: " + body
 
 
-def test_no_reply_in_time_is_an_error_of_its_own(broker: TestBroker) -> None:
+def test_no_reply_in_time_is_an_error_of_its_own(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic = broker.topic()
     with producer_of(broker) as asking:
         with pytest.raises(ReplyTimeout, match=topic):
@@ -114,7 +116,8 @@ def test_no_reply_in_time_is_an_error_of_its_own(broker: TestBroker) -> None:
         wait_for(lambda: sum(broker.max_offset(topic, q) for q in range(4)) == 2, "two requests")
 
 
-def test_a_late_reply_harms_nobody(broker: TestBroker) -> None:
+def test_a_late_reply_harms_nobody(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic, late = broker.topic(), threading.Event()
 
     def answer(message: MessageExt) -> bytes:
@@ -156,7 +159,8 @@ def test_a_reply_to_a_client_that_is_gone_fails(broker: TestBroker) -> None:
             wait_for(lambda: failures, "the failure of the reply")
 
 
-def test_an_ordinary_message_cannot_be_answered(broker: TestBroker) -> None:
+def test_an_ordinary_message_cannot_be_answered(embedded_broker: TestBroker) -> None:
+    broker = embedded_broker
     topic = broker.topic(1)
     seen: list[Exception] = []
 
@@ -182,9 +186,9 @@ def test_java_answers(broker: TestBroker) -> None:
         "mode": "answer",
     }  # fmt: skip
     with ThreadPoolExecutor(1) as pool, producer_of(broker) as asking:
-        running = pool.submit(run_java, "RequestReply", arguments, 120.0)
+        running = pool.submit(run_java, "RequestReply", arguments, 240.0)
         replies = [asking.request(Message(topic, b"ask-%d" % i), 60.0) for i in range(5)]
-        assert running.result(120.0) == {"answered": 5}
+        assert running.result(240.0) == {"answered": 5}
     assert [reply.body for reply in replies] == [b"re: ask-%d" % i for i in range(5)]
 
 
@@ -199,7 +203,7 @@ def test_java_asks(broker: TestBroker) -> None:
                 "RequestReply",
                 {"namesrv": broker.namesrv_addr, "topic": topic, "group": group, "count": 5,
                  "mode": "ask"},
-                120.0,
+                240.0,
             )  # fmt: skip
     assert [reply["body"] for reply in said["replies"]] == [f"re: ask-{i}" for i in range(5)]
     for reply, request in zip(said["replies"], answerer.requests, strict=True):

@@ -33,7 +33,7 @@ def test_refused_message_comes_back_as_itself(broker: TestBroker) -> None:
     ):
         recorder.wait_deliveries(10)
         # Sent back is taken care of: the commit does not wait for the retry.
-        wait_for(lambda: broker.committed(group, topic) == {0: 5}, "the commit to pass", 20)
+        wait_for(lambda: broker.committed(group, topic) == {0: 5}, "the commit to pass")
     for body, result in zip(bodies(5), results, strict=True):
         first, second = recorder.of(body)
         assert (first.reconsume_times, second.reconsume_times) == (0, 1)
@@ -122,8 +122,9 @@ def test_ack_index_splits_a_batch(broker: TestBroker) -> None:
     ids=["error", "exit", "none", "true", "text"],
 )
 def test_whatever_is_no_success_means_later(
-    broker: TestBroker, caplog: pytest.LogCaptureFixture, answer: object, text: str
+    embedded_broker: TestBroker, caplog: pytest.LogCaptureFixture, answer: object, text: str
 ) -> None:
+    broker = embedded_broker
     assert callable(answer)
     topic, group = broker.topic(1), broker.group()
     broker.send(topic, [b"one", b"two"])
@@ -185,7 +186,7 @@ def test_send_back_that_fails_becomes_a_send(broker: TestBroker, proxied: Proxie
         persist_consumer_offset_interval=100,
     ):
         recorder.wait_deliveries(2)
-        wait_for(lambda: broker.committed(group, topic) == {0: 1}, "the commit to pass", 20)
+        wait_for(lambda: broker.committed(group, topic) == {0: 1}, "the commit to pass")
     assert refused
     first, second = recorder.seen
     assert (second.topic, second.reconsume_times, second.body) == (topic, 1, b"body")
@@ -195,9 +196,10 @@ def test_send_back_that_fails_becomes_a_send(broker: TestBroker, proxied: Proxie
 
 
 def test_message_that_cannot_be_given_back_is_tried_here(
-    broker: TestBroker, proxied: ProxiedCluster, monkeypatch: pytest.MonkeyPatch
+    embedded_broker: TestBroker, embedded_proxied: ProxiedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither way works: the commit stays below the message until a local retry succeeds."""
+    broker, proxied = embedded_broker, embedded_proxied
     monkeypatch.setattr("rocketmq_fast.consumer.concurrent._LOCAL_RETRY_SECONDS", 0.3)
     topic, group = broker.topic(1), broker.group()
     codes = {RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2}
