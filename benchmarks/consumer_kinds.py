@@ -81,19 +81,23 @@ class Clients:
         self._count = count
         self._timeout = timeout
 
-    def push(self, size: int, kind: str, batch: int | None, *, reads: bool = True) -> Run:
-        """Our push consumer; ``batch`` None is its default."""
+    def _ours(self, module: str, size: int, **options: str | int | None) -> Run:
+        """A client of ours over the topic."""
         return lambda: measure.run_python(
-            "benchmarks.push_client",
+            module,
             self._timeout + 60,
             namesrv=self._cluster.namesrv_addr,
             topic=topic_name(size),
             count=self._count,
             group=_group(),
-            kind=kind,
-            reads=int(reads),
-            consume_batch=batch,
             timeout=self._timeout,
+            **options,
+        )
+
+    def push(self, size: int, kind: str, batch: int | None, *, reads: bool = True) -> Run:
+        """Our push consumer; ``batch`` None is its default."""
+        return self._ours(
+            "benchmarks.push_client", size, kind=kind, reads=int(reads), consume_batch=batch
         )
 
     def java_orderly(self, size: int, batch: int | None) -> Run:
@@ -122,17 +126,12 @@ class Clients:
 
     def poll(self, size: int, kind: str) -> Run:
         """A pull consumer of ours."""
-        return lambda: measure.run_python(
+        return self._ours(
             "benchmarks.poll_client",
-            self._timeout + 60,
-            namesrv=self._cluster.namesrv_addr,
-            topic=topic_name(size),
-            count=self._count,
-            group=_group(),
+            size,
             kind=kind,
             pull_batch=RAISED_BATCH,
             most=POLL_MESSAGES,
-            timeout=self._timeout,
         )
 
 
