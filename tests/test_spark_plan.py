@@ -385,3 +385,25 @@ def test_the_page_lists_the_options_and_columns(repository: Path) -> None:
     assert int(defaults["pullPipeline"]) == chosen.pull_pipeline
     assert int(defaults["pullTimeoutMs"]) == chosen.pull_timeout * 1000
     assert defaults["group"].strip("`") == chosen.group
+
+
+KAFKA_OPTIONS = """
+    kafka.bootstrap.servers assign subscribe subscribePattern startingTimestamp
+    startingOffsetsByTimestamp startingOffsets endingTimestamp endingOffsetsByTimestamp
+    endingOffsets failOnDataLoss kafkaConsumer.pollTimeoutMs fetchOffset.numRetries
+    fetchOffset.retryIntervalMs maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay
+    minPartitions maxRecordsPerPartition groupIdPrefix kafka.group.id includeHeaders
+    startingOffsetsByTimestampStrategy
+""".split()
+
+
+def test_the_page_for_users_of_kafka_lists_the_options_of_both(repository: Path) -> None:
+    from rocketmq_fast.spark.options import READ_OPTIONS
+
+    page = (repository / "docs" / "from-spark-kafka.md").read_text(encoding="utf-8")
+    table = page.split("| Kafka's column")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")]
+    theirs = {name.strip() for row in rows[1:] for name in row[0].split(",")}
+    ours = {name.strip() for row in rows[1:] for name in row[1].split(",")} - {""}
+    assert theirs >= set(KAFKA_OPTIONS)
+    assert ours <= {*READ_OPTIONS, *(name for names in READ_OPTIONS.values() for name in names)}
