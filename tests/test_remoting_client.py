@@ -185,6 +185,43 @@ def test_late_double_and_unknown_answers_are_ignored(
         assert ask(client, server.address, f"n{number}") == f"n{number}"
 
 
+def test_frame_that_answers_nothing_ends_the_connection(
+    server: Server, client: RemotingClient
+) -> None:
+    """A wrong length: what the server goes on to say is taken for the rest of that frame."""
+    beginning = (1 << 20).to_bytes(4, "big") + bytes(8)
+    server.handler = lambda peer, _: peer.connection.send(beginning)
+    with pytest.raises(RequestTimeout):
+        client.invoke(server.address, RemotingCommand(1, {}), 0.3)
+    server.handler = echo
+    wait_for(lambda: server.left == 1, "the end of the connection")
+    client.invoke(server.address, RemotingCommand(1, {}), 20.0)
+
+
+def test_long_frame_outlives_the_calls_that_wait_behind_it(
+    server: Server, client: RemotingClient
+) -> None:
+    frames: list[bytes] = []
+
+    def begin(peer: Peer, command: RemotingCommand) -> None:
+        if not frames:
+            frames.append(encode_frame(answer(command)))
+            peer.connection.send(frames[0][:20])
+        else:
+            peer.connection.send(frames[0][20:21])  # slow, and still coming
+
+    server.handler = begin
+    answers: list[object] = []
+    client.invoke_async(server.address, RemotingCommand(1, {}), 60.0, answers.append)
+    with pytest.raises(RequestTimeout):
+        client.invoke(server.address, RemotingCommand(2, {}), 0.5)
+    server.handler = lambda peer, _: peer.connection.send(frames[0][21:])
+    client.invoke_oneway(server.address, RemotingCommand(3, {}))
+    wait_for(lambda: answers, "the answer")
+    assert isinstance(answers[0], RemotingCommand)
+    assert server.left == 0
+
+
 def test_silent_server_is_left_and_asked_anew(server: Server, client: RemotingClient) -> None:
     assert ask(client, server.address, "before") == "before"
     server.handler = lambda *_: None

@@ -323,6 +323,9 @@ class Channel:
                 # Nothing came since the request left: the peer is gone without a word.
                 connection.close(f"no answer for {call.timeout:.1f} s")
                 connection = None
+            elif connection is not None and self._is_astray(connection, now):
+                connection.close("what comes is the answer to nothing that was asked")
+                connection = None
             self._fail(
                 opaque,
                 RequestTimeout(
@@ -335,6 +338,16 @@ class Channel:
             and now - connection.last_active > _IDLE_SECONDS
         ):
             connection.close(f"idle for {_IDLE_SECONDS:.0f} s")
+
+    def _is_astray(self, connection: Connection, now: float) -> bool:
+        """Whether a frame is coming that no call can wait for any more.
+
+        A wrong length makes one: it swallows all answers that follow. A right one may take long.
+        """
+        since = connection.partial_since
+        return since is not None and not any(
+            call.sent_at <= since and call.deadline > now for call in self._calls.copy().values()
+        )
 
     def close(self) -> None:
         """End the connection; fail what is in flight or waits for a connection. Any thread."""

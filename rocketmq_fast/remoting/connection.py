@@ -56,6 +56,7 @@ class Connection:
         self.address = address
         self.last_active = time.monotonic()
         self.last_received = self.last_active
+        self.partial_since: float | None = None  # a frame has begun to come, and not ended
         self._loop = loop
         self._sock = sock
         self._on_command = on_command
@@ -221,7 +222,11 @@ class Connection:
             except (OSError, CodecError) as error:
                 self._close(self._closed_error(error))
                 return
-            self.last_active = self.last_received = time.monotonic()
+            now = self.last_active = self.last_received = time.monotonic()
+            if commands:
+                self.partial_since = None
+            elif self.partial_since is None:
+                self.partial_since = now
             self._hand_over(commands)
             if self._splitter.failure is not None:
                 self._close(self._closed_error(self._splitter.failure))
