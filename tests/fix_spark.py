@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 SEND_BATCH_MESSAGE = 320
+_STREAM_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 _BATCH = 200
 
 
@@ -66,6 +68,8 @@ def patiently(run_stream: Callable[[], _T]) -> _T:
         except Exception as error:
             if "Python worker failed to connect back" not in str(error):
                 raise
+        # Not at once again: another such process shall have come through the imports first.
+        subprocess.run([sys.executable, "-c", f"import {_STREAM_PROCESS}"], check=True)
     raise AssertionError("the process that plans a stream did not start")
 
 
