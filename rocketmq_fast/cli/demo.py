@@ -1,4 +1,4 @@
-"""`rocketmq-fast demo`: produce, consume and read with Spark, and count whether all is there."""
+"""`rocketmq-fast demo`: produce, consume, read and stream with Spark, and count what is there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rocketmq_fast import (
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.cli import arguments, demo_spark
 from rocketmq_fast.cli.child_cluster import ClusterProcess, TopicState
-from rocketmq_fast.cli.demo_spark import SparkRead
+from rocketmq_fast.cli.demo_spark import SparkRead, SparkSteps
 from rocketmq_fast.cli.output import Output, number, rate, table
 from rocketmq_fast.cli.produce import generated_bodies
 from rocketmq_fast.cli.tally import Tally
@@ -52,7 +52,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="show all of it: cluster, producer, consumer, Spark",
         description="Starts the embedded cluster, sends messages, consumes them with a push "
-        "consumer, reads the topic with Spark, and compares counts and checksums.",
+        "consumer, reads the topic with Spark, streams it into Parquet files, and compares counts "
+        "and checksums.",
     )
     parser.add_argument(
         "--count",
@@ -131,10 +132,14 @@ def run(options: argparse.Namespace, output: Output) -> int:
         read = None
         if skipped is None:
             with output.progress("Spark") as progress:
-                read = demo_spark.read(cluster.namesrv_addr, _TOPIC, progress)
+                read = demo_spark.read(cluster.namesrv_addr, _TOPIC, options.count, progress)
             output.say(
-                f"{_line('Spark', _step_of(read))} (Spark {read.version}, "
+                f"{_line('Spark', _step_of(read.batch))} (Spark {read.version}, "
                 f"first query of a JVM that took {number(read.start_seconds)} s to start)"
+            )
+            output.say(
+                f"{_line('stream', _step_of(read.stream))} (availableNow into Parquet, "
+                f"{read.batches} micro-batches)"
             )
         else:
             output.say(f"Spark:    left out: {skipped}")
@@ -239,12 +244,13 @@ def _report(
     produced: Step,
     consumed: Step,
     state: TopicState,
-    read: SparkRead | None,
+    read: SparkSteps | None,
     skipped: str | None,
 ) -> int:
     steps = {"produced": produced, "consumed": consumed}
     if read is not None:
-        steps["spark"] = _step_of(read)
+        steps["spark"] = _step_of(read.batch)
+        steps["spark_stream"] = _step_of(read.stream)
     wrong = [
         f"{name}: {what} {value:,} instead of {expected:,}"
         for name, step in steps.items()

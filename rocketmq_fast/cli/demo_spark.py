@@ -1,4 +1,7 @@
-"""The Spark step of the demonstration: reads a topic and proves that every message is there."""
+"""The Spark steps of the demonstration: a topic read as a batch, and streamed into Parquet files.
+
+Both prove that every message is there.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,45 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from rocketmq_fast.cli.output import Progress
 from rocketmq_fast.errors import RocketMQError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+_T = TypeVar("_T")
 _TICK_SECONDS = 0.2
 _COLUMNS = "brokerName,queueId,queueOffset,body"
+# Several micro-batches, each large enough that its fixed cost does not count.
+_BATCHES = 4
+_LEAST_BATCH = 10_000
+# Spark gives the process that plans a stream 10 s to start, which a busy machine may not manage.
+_STARTS = 10
+_SLOW_START = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRead:
-    """What Spark found in the topic."""
+    """What Spark found: in the topic, or in the files that a stream wrote."""
 
     rows: int
     distinct: int
     bytes: int
     checksum: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSteps:
+    """Both reads, and what they ran on. `batches`: micro-batches of the stream."""
+
+    batch: SparkRead
+    stream: SparkRead
+    batches: int
     start_seconds: float
     version: str
 
@@ -92,8 +111,8 @@ def _session(scratch: str) -> SparkSession:
     return session
 
 
-def read(namesrv_addr: str, topic: str, progress: Progress) -> SparkRead:
-    """Read a topic from its beginning to its end. Raises RocketMQError."""
+def read(namesrv_addr: str, topic: str, count: int, progress: Progress) -> SparkSteps:
+    """Read a topic from its beginning to its end, in both ways. Raises RocketMQError."""
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="rocketmq-fast-spark-") as scratch:
         progress.update(0, "starting Spark")
@@ -103,26 +122,50 @@ def read(namesrv_addr: str, topic: str, progress: Progress) -> SparkRead:
 
             register(session)
             started = time.perf_counter()
-            found = _watched(session, lambda: _aggregate(session, namesrv_addr, topic), progress)
-            end = time.perf_counter()
+            options = {"namesrvAddr": namesrv_addr, "topic": topic, "columns": _COLUMNS}
+            table = session.read.format("rocketmq").options(**options).load()
+            found = _watched(session, lambda: _aggregate(table), progress)
+            batch = SparkRead(*found, time.perf_counter() - started)
+            limit = max(_LEAST_BATCH, -(-count // _BATCHES))
+            options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(limit)}
+            streaming = time.perf_counter()
+            batches = _watched(session, lambda: _stream(session, options, scratch), progress)
+            seconds = time.perf_counter() - streaming
+            files = session.read.parquet(os.path.join(scratch, "parquet"))
+            stream = SparkRead(*_watched(session, lambda: _aggregate(files), progress), seconds)
         finally:
             session.stop()
-    rows, distinct, size, checksum = found
-    return SparkRead(
-        rows, distinct, size, checksum, end - started, started - begin, str(session.version)
+    return SparkSteps(batch, stream, batches, started - begin, str(session.version))
+
+
+def _stream(session: SparkSession, options: dict[str, str], scratch: str) -> int:
+    """Stream what is there into Parquet files. Returns how many micro-batches it took."""
+    from pyspark.errors import StreamingQueryException
+
+    writer = (
+        session.readStream.format("rocketmq")
+        .options(**options)
+        .load()
+        .writeStream.format("parquet")
+        .option("path", os.path.join(scratch, "parquet"))
+        .option("checkpointLocation", os.path.join(scratch, "checkpoint"))
+        .trigger(availableNow=True)
     )
+    for left in reversed(range(_STARTS)):
+        query = writer.start()
+        try:
+            query.awaitTermination()
+            break
+        except StreamingQueryException as error:
+            if not left or _SLOW_START not in str(error):
+                raise
+    return sum(1 for batch in query.recentProgress if batch.numInputRows)
 
 
-def _aggregate(session: SparkSession, namesrv_addr: str, topic: str) -> tuple[int, int, int, int]:
+def _aggregate(table: DataFrame) -> tuple[int, int, int, int]:
+    """Rows, distinct offsets, bytes of bodies, sum of their CRC-32."""
     from pyspark.sql import functions
 
-    table = (
-        session.read.format("rocketmq")
-        .option("namesrvAddr", namesrv_addr)
-        .option("topic", topic)
-        .option("columns", _COLUMNS)
-        .load()
-    )
     # Distinct offsets as bitmaps, a bit per offset: exact, and only the bitmaps are shuffled.
     offset = functions.col("queueOffset")
     parts = table.groupBy(
@@ -142,9 +185,9 @@ def _aggregate(session: SparkSession, namesrv_addr: str, topic: str) -> tuple[in
     return int(row[0] or 0), int(row[1] or 0), int(row[2] or 0), int(row[3] or 0)
 
 
-def _watched(session: SparkSession, action: Any, progress: Progress) -> tuple[int, int, int, int]:
+def _watched(session: SparkSession, action: Callable[[], _T], progress: Progress) -> _T:
     """Run an action beside a look at its tasks now and then."""
-    results: list[tuple[int, int, int, int]] = []
+    results: list[_T] = []
     errors: list[Exception] = []
 
     def run() -> None:
@@ -165,7 +208,7 @@ def _watched(session: SparkSession, action: Any, progress: Progress) -> tuple[in
         ]
         progress.update(0, ", ".join(parts) or "planning")
     if errors:
-        raise RocketMQError(f"Spark read failed: {_first_line(errors[0])}") from errors[0]
+        raise RocketMQError(f"Spark failed: {_first_line(errors[0])}") from errors[0]
     return results[0]
 
 
