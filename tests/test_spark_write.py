@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +14,12 @@ import pytest
 from rocketmq_fast.client.broker_calls import read_command
 from rocketmq_fast.model import Message, MessageQueue
 from rocketmq_fast.producer.selectors import select_by_hash
+from tests.brokers import TestBroker, Wire
 from tests.reference.message import decode_messages
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from tests.brokers import TestBroker
 
 pytestmark = pytest.mark.spark
 
@@ -194,6 +195,57 @@ def test_errors_name_what_is_wrong(spark: SparkSession, embedded_broker: TestBro
     assert broker.max_offset(topic, 0) == 0
 
 
+@pytest.fixture
+def no_kept_producers() -> Iterator[None]:
+    """This process stands for a worker: it leaves no producer behind."""
+    from rocketmq_fast.spark import writer
+
+    yield
+    while writer._kept:
+        writer._kept.popitem()[1].stop()
+
+
+@pytest.mark.usefixtures("no_kept_producers")
+def test_a_broker_that_restarts_in_mid_task(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    """The task waits for it and goes on; every row is there."""
+    import pyarrow as pa
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    from rocketmq_fast.embedded import Cluster
+    from rocketmq_fast.spark.writer import WriteTask
+    from rocketmq_fast.spark.writer_options import WriteOptions
+
+    with Cluster() as cluster:
+        broker = TestBroker("embedded", cluster, wire)
+        topic = broker.topic(queues=2)
+        options = {"namesrvAddr": broker.namesrv_addr, "topic": topic, **PATIENT}
+        options |= {"retries": "100", "retryIntervalMs": "100", "maxInFlight": "2"}
+        schema = StructType([StructField("body", BinaryType())])
+        task = WriteTask(schema, WriteOptions.of(options), False)
+
+        def failed() -> bool:
+            return any("attempt 1" in record.getMessage() for record in caplog.records)
+
+        def restart() -> None:
+            wait_for(failed, "an attempt that fails")
+            broker.start()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for number in range(20):
+                if number == 5:
+                    broker.kill()
+                    thread.start()
+                yield pa.record_batch({"body": [b"%d" % (number * 10 + n) for n in range(10)]})
+
+        thread = threading.Thread(target=restart)
+        sent = task.run(batches())
+        thread.join(30.0)
+        found = {bytes(message.body) for message in stored(broker, topic, 2)}
+    assert sent.messages == 200
+    assert found == {b"%d" % n for n in range(200)}
+
+
+@pytest.mark.usefixtures("no_kept_producers")
 def test_a_worker_keeps_its_producer(embedded_broker: TestBroker) -> None:
     """Tasks of one worker process share a producer; a retried one gets another; few are kept."""
     from rocketmq_fast.spark import writer
@@ -203,16 +255,12 @@ def test_a_worker_keeps_its_producer(embedded_broker: TestBroker) -> None:
     topic = broker.topic(queues=1)
     base = {"namesrvAddr": broker.namesrv_addr, "topic": topic, **PATIENT}
     options = WriteOptions.of(base)
-    try:
-        first = writer.kept_producer(options)
-        assert writer.kept_producer(WriteOptions.of(base)) is first
-        second = writer.kept_producer(options, fresh=True)
-        assert second is not first
-        assert first.sender.closing
-        for number in range(writer._KEPT):
-            writer.kept_producer(WriteOptions.of(base | {"producerGroup": f"g{number}"}))
-        assert len(writer._kept) == writer._KEPT
-        assert second.sender.closing
-    finally:
-        while writer._kept:
-            writer._kept.popitem()[1].stop()
+    first = writer.kept_producer(options)
+    assert writer.kept_producer(WriteOptions.of(base)) is first
+    second = writer.kept_producer(options, fresh=True)
+    assert second is not first
+    assert first.sender.closing
+    for number in range(writer._KEPT):
+        writer.kept_producer(WriteOptions.of(base | {"producerGroup": f"g{number}"}))
+    assert len(writer._kept) == writer._KEPT
+    assert second.sender.closing

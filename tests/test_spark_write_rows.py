@@ -35,7 +35,7 @@ from pyspark.sql.types import (  # noqa: E402
 
 from rocketmq_fast.spark.source import RocketMQDataSource  # noqa: E402
 from rocketmq_fast.spark.writer import SentMessages, aborted, summary  # noqa: E402
-from rocketmq_fast.spark.writer_flow import SendFlow  # noqa: E402
+from rocketmq_fast.spark.writer_flow import SendFlow, pause  # noqa: E402
 from rocketmq_fast.spark.writer_options import (  # noqa: E402
     WRITE_COLUMNS,
     WRITE_OPTIONS,
@@ -548,6 +548,12 @@ def test_a_failure_ends_the_task(error: Exception, attempts: int) -> None:
     flow.settle(30.0)
     assert sum(out.body == b"bad" for out, _ in broker.sent) == attempts
     assert flow.messages == 2
+
+
+def test_pauses_grow() -> None:
+    assert [pause(1.0, n) for n in range(1, 7)] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert [pause(30.0, n) for n in (1, 100)] == [30.0, 30.0]
+    assert pause(0.0, 100) == 0.0
 
 
 def test_another_broker_is_tried() -> None:

@@ -19,6 +19,7 @@ from rocketmq_fast.spark.writer_rows import Request
 logger = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 10.0
 
 # fn(out, queue, callback(result, error)): send once; may call back before it returns.
 SendOnce = Callable[
@@ -177,5 +178,10 @@ class SendFlow:
                 self._failure = error
             return
         logger.warning("sending to %s, attempt %d: %s", sending.target, sending.attempts, error)
-        due = time.monotonic() + self._interval
+        due = time.monotonic() + pause(self._interval, sending.attempts)
         heapq.heappush(self._again, (due, next(self._numbers), sending))
+
+
+def pause(interval: float, attempts: int) -> float:
+    """Seconds before the next attempt: doubled each time, so that a restarted broker is met."""
+    return min(interval * 2.0 ** (attempts - 1), max(interval, _LONGEST_PAUSE_SECONDS))

@@ -93,7 +93,7 @@ class WriteOptions:
             batch_bytes=parser.size("batchBytes", 1 << 20, MAX_BATCH_BYTES),
             max_in_flight=parser.integer("maxInFlight", 8, 1, 1000),
             send_timeout=parser.integer("sendTimeoutMs", 20_000, 1, 2**31 - 1) / 1000,
-            retries=parser.integer("retries", 5, 0, 1000),
+            retries=parser.integer("retries", 6, 0, 100),
             retry_interval=parser.integer("retryIntervalMs", 1_000, 0, 3_600_000) / 1000,
             compress_over=parser.size("compressOver", 4096, 2**31 - 1),
             drop_reserved=parser.choice("reservedProperties", "fail", "drop") == "drop",
