@@ -25,13 +25,20 @@ class History:
     """Facts about one group, noted from any thread."""
 
     sent: dict[Place, bytes] = field(default_factory=dict)
+    doubtful: set[bytes] = field(default_factory=set)  # sent, and nobody said what became of it
     unwanted: set[Place] = field(default_factory=set)  # filtered, or skipped by a policy
     deliveries: list[tuple[Place, bytes, int]] = field(default_factory=list)
     done: dict[Place, int] = field(default_factory=dict)  # at which step
+    acked: set[bytes] = field(default_factory=set)
     commits: list[tuple[int, MessageQueue, int]] = field(default_factory=list)
     starts: dict[MessageQueue, int] = field(default_factory=dict)
     steps: int = 0
-    _places: dict[int, Place] = field(default_factory=dict)  # by position in the commit log
+    # By broker and position in its commit log.
+    _places: dict[tuple[str, int], Place] = field(default_factory=dict)
+    # Of each commit, whose it is: a member's time as the owner of the queue.
+    _tenures: list[tuple[str, int]] = field(default_factory=list)
+    _tenure_of: dict[tuple[str, MessageQueue], int] = field(default_factory=dict)
+    _begun_at: dict[tuple[str, int, MessageQueue], int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     # -------------------------------------------------------------------------------- facts
@@ -41,6 +48,11 @@ class History:
         with self._lock:
             for result, body in zip(results, bodies, strict=True):
                 self.sent[result.message_queue, result.queue_offset] = body
+
+    def note_doubtful(self, bodies: Iterable[bytes]) -> None:
+        """Messages that the broker may have stored, or not."""
+        with self._lock:
+            self.doubtful.update(bodies)
 
     def note_start(self, queue: MessageQueue, offset: int) -> None:
         """What was committed before, so that nothing below is expected."""
@@ -56,29 +68,54 @@ class History:
         with self._lock:
             self.steps += 1
             self.deliveries.append((place, body, log_offset))
-            self._places[log_offset] = place
+            self._places[place[0].broker_name, log_offset] = place
 
-    def note_acked(self, place: Place) -> None:
+    def note_acked(self, place: Place, body: bytes) -> None:
         """The listener is about to return success for a message."""
         with self._lock:
             self.steps += 1
+            self.acked.add(body)
             self.done.setdefault(place, self.steps)
 
-    def note_sent_back(self, log_offset: int) -> None:
+    def note_sent_back(self, broker_name: str, log_offset: int) -> None:
         """The broker took a message back."""
         with self._lock:
             self.steps += 1
-            place = self._places.get(log_offset)
+            place = self._places.get((broker_name, log_offset))
             if place is not None:
                 self.done.setdefault(place, self.steps)
 
-    def note_commit(self, queue: MessageQueue, offset: int) -> None:
+    def note_copied(self, body: bytes) -> None:
+        """The broker has a copy in the retry topic, which a member sent itself."""
+        with self._lock:
+            self.steps += 1
+            for place in [place for place, delivered, _ in self.deliveries if delivered == body]:
+                self.done.setdefault(place, self.steps)
+
+    def note_owner(self, member: str, queue: MessageQueue, offset: int | None) -> None:
+        """A member asked where to go on in a queue, and was told this offset, or none."""
+        with self._lock:
+            number = self._tenure_of.get((member, queue), 0) + 1
+            self._tenure_of[member, queue] = number
+            if offset is not None:
+                self._begun_at[member, number, queue] = offset
+
+    def note_commit(self, queue: MessageQueue, offset: int, member: str = "") -> None:
         """An offset went to the broker."""
         with self._lock:
             self.steps += 1
             self.commits.append((self.steps, queue, offset))
+            self._tenures.append((member, self._tenure_of.get((member, queue), 0)))
 
     # ------------------------------------------------------------------------------- verdict
+
+    def unacked(self) -> list[Place]:
+        """Sent and wanted, and no listener call succeeded with that body (a retry counts)."""
+        return sorted(
+            place
+            for place, body in self.sent.items()
+            if body not in self.acked and place not in self.unwanted and not self._below(place)
+        )
 
     def lost(self) -> list[Place]:
         """Sent and wanted, but no delivery of that body anywhere (a retry counts)."""
@@ -98,7 +135,7 @@ class History:
         return place[1] < self.starts.get(place[0], 0)
 
     def _bad_bodies(self) -> list[str]:
-        known = set(self.sent.values())
+        known = self.doubtful.union(self.sent.values())
         found = []
         for place, body, _ in self.deliveries:
             wanted = self.sent.get(place)
@@ -110,15 +147,16 @@ class History:
 
     def _bad_commits(self) -> list[str]:
         found = []
-        last: dict[MessageQueue, int] = dict(self.starts)
-        for step, queue, offset in self.commits:
+        last: dict[tuple[MessageQueue, tuple[str, int]], int] = {}
+        for (step, queue, offset), tenure in zip(self.commits, self._tenures, strict=True):
             if offset < 0:
                 found.append(f"{queue}: commit of {offset}")
                 continue
-            before = last.get(queue)
+            begun = self._begun_at.get((*tenure, queue), self.starts.get(queue))
+            before = last.get((queue, tenure), begun)
             if before is not None and offset < before:
                 found.append(f"{queue}: commit went back from {before} to {offset}")
-            last[queue] = offset
+            last[queue, tenure] = offset
             passed = [
                 place[1]
                 for place in self.sent
@@ -160,8 +198,9 @@ class History:
                 self.note_delivered(place, message.body, message.commit_log_offset)
             status = SUCCESS if answer is None else answer(messages, context)
             if status is SUCCESS:
-                for place in places[: context.ack_index + 1]:
-                    self.note_acked(place)
+                acked = list(zip(places, messages, strict=True))[: context.ack_index + 1]
+                for place, message in acked:
+                    self.note_acked(place, message.body)
             return status
 
         return listen
@@ -187,7 +226,7 @@ class History:
                 and frame.command.code == 0
                 and frame.request.ext_fields["group"] == group
             ):
-                self.note_sent_back(int(frame.request.ext_fields["offset"]))
+                self.note_sent_back(broker_name, int(frame.request.ext_fields["offset"]))
 
         cluster.broker.on_request = on_request
         cluster.broker.on_answer = on_answer

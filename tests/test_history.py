@@ -32,9 +32,9 @@ def made(*facts: tuple[str, Any]) -> History:
         if kind == "deliver":
             history.note_delivered((QUEUE, value), f"m{value}".encode(), 1000 + value)
         elif kind == "ack":
-            history.note_acked((QUEUE, value))
+            history.note_acked((QUEUE, value), f"m{value}".encode())
         elif kind == "back":
-            history.note_sent_back(1000 + value)
+            history.note_sent_back(QUEUE.broker_name, 1000 + value)
         elif kind == "commit":
             history.note_commit(QUEUE, value)
         elif kind == "start":
