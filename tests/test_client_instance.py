@@ -10,12 +10,8 @@ import pytest
 
 from rocketmq_fast import ConfigError, MessageQueue, RemotingCommand, encode_frame
 from rocketmq_fast.client.addresses import local_ip
-from rocketmq_fast.client.instance import (
-    ClientInstance,
-    acquire_instance,
-    release_instance,
-    unique_instance_name,
-)
+from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.client.instances import acquire_instance, release_instance, unique_instance_name
 from rocketmq_fast.client.options import ClientOptions
 from rocketmq_fast.client.tasks import PeriodicTasks
 from rocketmq_fast.errors import BodyError, BrokerNotFound, NoNameServer, TopicRouteNotFound

@@ -11,7 +11,7 @@ import pytest
 
 from rocketmq_fast import ConfigError, Message, Producer, PushConsumer
 from rocketmq_fast.client.address_server import AddressServer, split_addresses
-from rocketmq_fast.client.instance import acquire_instance, release_instance
+from rocketmq_fast.client.instances import acquire_instance, release_instance
 from rocketmq_fast.client.options import ClientOptions
 from rocketmq_fast.errors import NoNameServer
 from tests.brokers import TestBroker
@@ -86,7 +86,7 @@ def test_an_instance_that_ends_while_another_joins_is_made_anew_with_name_server
         def __exit__(self, *_: object) -> None:
             self.lock.release()
 
-    monkeypatch.setattr("rocketmq_fast.client.instance._instances_lock", Overtaken())
+    monkeypatch.setattr("rocketmq_fast.client.instances._instances_lock", Overtaken())
     second = acquire_instance("joins", options)
     assert second is not first
     assert second.name_servers.addresses == ("127.0.0.1:1",)

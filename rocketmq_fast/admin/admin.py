@@ -14,12 +14,8 @@ from rocketmq_fast.admin.bodies import GroupMember, QueueLag, QueueRange
 from rocketmq_fast.admin.calls import AdminCalls
 from rocketmq_fast.admin.dead_letters import give_again, read_range
 from rocketmq_fast.client.addresses import parse_offset_id
-from rocketmq_fast.client.instance import (
-    ClientInstance,
-    acquire_instance,
-    release_instance,
-    unique_instance_name,
-)
+from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.client.instances import acquire_instance, release_instance, unique_instance_name
 from rocketmq_fast.client.options import ClientOptions, check_range
 from rocketmq_fast.errors import (
     BrokerError,

@@ -9,12 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from rocketmq_fast._core import MessageBatch, MessageExt
-from rocketmq_fast.client.instance import (
-    ClientInstance,
-    acquire_instance,
-    release_instance,
-    unique_instance_name,
-)
+from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.client.instances import acquire_instance, release_instance, unique_instance_name
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.fetched import Fetched, Piece, PullQueue

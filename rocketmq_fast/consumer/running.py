@@ -11,12 +11,8 @@ from typing import Any, cast
 
 from rocketmq_fast._core import MessageBatch, MessageExt
 from rocketmq_fast._core.consume import ConsumeContext
-from rocketmq_fast.client.instance import (
-    ClientInstance,
-    acquire_instance,
-    release_instance,
-    unique_instance_name,
-)
+from rocketmq_fast.client.instance import ClientInstance
+from rocketmq_fast.client.instances import acquire_instance, release_instance, unique_instance_name
 from rocketmq_fast.client.records import plain_records
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.async_listener import (

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from rocketmq_fast._core import MessageExt
-from rocketmq_fast.client.instance import acquire_instance, release_instance, unique_instance_name
+from rocketmq_fast.client.instances import acquire_instance, release_instance, unique_instance_name
 from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.client.startable import Startable
 from rocketmq_fast.client.trace import FLUSH_SECONDS, TraceDispatcher
