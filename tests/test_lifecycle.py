@@ -23,7 +23,7 @@ from tests.proxy import Frame, ProxiedCluster
 from tests.waiting import wait_for
 
 _ROOT = Path(__file__).resolve().parent.parent
-_SECONDS = 60.0
+_SECONDS = 240.0  # a program that hangs; forty forks took 40 s on a machine with a load of 40
 
 _HEAD = """
 import logging, multiprocessing, os, signal, sys, threading, time
