@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_fast._core import decode_messages
-from rocketmq_fast.embedded import Cluster, StoreError
+from rocketmq_fast.embedded import Cluster, StoreError, pull
 from rocketmq_fast.errors import MessageDecodeError
 from tests.embedded_raw import Raw, pull_fields, send_fields
 from tests.waiting import wait_for
@@ -50,3 +50,21 @@ def test_held_pulls_outlive_one_that_cannot_be_served(
             assert str(error) in (refused.remark or "")
             monkeypatch.undo()
             assert raw.call(PULL, pull_fields("T")).code == 0
+
+
+def test_a_broker_holds_only_so_many_pulls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "MAX_HELD", 3)
+    with Cluster() as cluster:
+        cluster.create_topic("T", 1)
+        with Raw(cluster.broker_addr) as raw:
+            held = [raw.send(PULL, pull_fields("T", **HOLD)) for _ in range(3)]
+            assert raw.call(PULL, pull_fields("T", **HOLD)).code == 19
+            with Raw(cluster.broker_addr) as sender:
+                assert sender.call(SEND, send_fields("T"), b"x").code == 0
+            assert [raw.wait(opaque).code for opaque in held] == [0, 0, 0]
+            inner = cluster._broker
+            assert inner is not None
+            wait_for(lambda: inner.pulls.parked_count == 0, "that none is held")
+            raw.send(PULL, pull_fields("T", 0, 1, **HOLD))
+            wait_for(lambda: inner.pulls.parked_count == 1, "a held pull")
+        wait_for(lambda: inner.pulls.parked_count == 0, "the end of the connection")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # Arrivals are gathered for so long before parked pulls are woken, as 4.9.4's dispatcher does.
 WAKE_DELAY = 0.001
 CHECK_INTERVAL = 5.0
+# Pulls that are held by a broker at a time; more are answered at once, as they find nothing.
+MAX_HELD = 100_000
 _READ = int(Perm.READ)
 _COMMIT = int(PullSysFlag.COMMIT_OFFSET)
 _SUSPEND = int(PullSysFlag.SUSPEND)
@@ -59,6 +61,7 @@ class PullService:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._parked: dict[tuple[str, int], list[Parked]] = {}
+        self._held = 0
         self._arrived: dict[tuple[str, int], list[bytes]] = {}
         self._waking = False
         state.store.on_append = self._on_append
@@ -70,7 +73,7 @@ class PullService:
     @property
     def parked_count(self) -> int:
         """How many pulls are held."""
-        return sum(len(parked) for parked in self._parked.values())
+        return self._held
 
     def pull(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         """Answer a pull, or hold it and return None."""
@@ -96,7 +99,8 @@ class PullService:
         code = _CODES.get(got.status)
         if code is None:  # the queue was never written
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
-        if code == ResponseCode.PULL_NOT_FOUND and first and sys_flag & _SUSPEND:
+        may_wait = first and sys_flag & _SUSPEND and self._held < MAX_HELD
+        if code == ResponseCode.PULL_NOT_FOUND and may_wait:
             self._park(peer, request, topic, queue_id, offset, subscription)
             return None
         return self._answer(request, code, got, held=not first)
@@ -182,6 +186,7 @@ class PullService:
         deadline = time.monotonic() + max(wait_ms, 0) / 1000
         parked = Parked(peer, request, offset, subscription, deadline)
         self._parked.setdefault((topic, queue_id), []).append(parked)
+        self._held += 1
 
     def _on_append(self, topic: str, queue_id: int, _: int, entries: bytes) -> None:
         key = (topic, queue_id)
@@ -228,6 +233,7 @@ class PullService:
             response = call(look, one.peer, one.request, json_header=True)
             if response is not None:
                 one.peer.reply(one.request, response)
+        self._held -= len(parked) - len(kept)
         if kept:
             self._parked[key] = kept + self._parked.get(key, [])
 
@@ -244,6 +250,7 @@ class PullService:
         """Drop what a closed connection had parked."""
         for key, parked in list(self._parked.items()):
             kept = [one for one in parked if one.peer is not peer]
+            self._held -= len(parked) - len(kept)
             if kept:
                 self._parked[key] = kept
             else:
