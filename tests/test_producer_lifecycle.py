@@ -1,4 +1,4 @@
-"""Producers in real programs: fork, and an exit without a shutdown."""
+"""Producers and admins in real programs: fork, and an exit without a shutdown."""
 
 from __future__ import annotations
 
@@ -14,21 +14,27 @@ def test_forked_child_is_told_and_may_start_anew(embedded_broker: TestBroker) ->
         producer = rmq.Producer(group, namesrv_addr=address)
         producer.start()
         producer.send(rmq.Message(topic, b"before"))
+        admin = rmq.Admin(namesrv_addr=address)
+        admin.start()
         pid = os.fork()
         if pid == 0:
-            try:
-                producer.send(rmq.Message(topic, b"never"))
-            except rmq.ClientStateError as error:
-                say("child:", "not started" in str(error))
-            with producer:
+            for call in (lambda: producer.send(rmq.Message(topic, b"never")), admin.topics):
+                try:
+                    call()
+                except rmq.ClientStateError as error:
+                    say("child:", "not started" in str(error))
+            with producer, admin:
+                say("child", topic in admin.topics())
                 say("child", producer.send(rmq.Message(topic, b"child")).status.name)
             sys.exit(0)
         say("status", os.waitpid(pid, 0)[1])
         say("parent", producer.send(rmq.Message(topic, b"parent")).status.name)
+        say("parent", topic in admin.topics())
         producer.shutdown()
     """
     assert clean(run(broker, group, topic, program)) == [
-        "child: True", "child SEND_OK", "status 0", "parent SEND_OK",
+        "child: True", "child: True", "child True", "child SEND_OK", "status 0",
+        "parent SEND_OK", "parent True",
     ]  # fmt: skip
     assert broker.max_offset(topic, 0) == 3
 

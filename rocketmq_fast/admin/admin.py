@@ -16,6 +16,7 @@ from rocketmq_fast.admin.dead_letters import give_again, read_range
 from rocketmq_fast.client.addresses import parse_offset_id
 from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.client.instances import acquire_instance, release_instance, unique_instance_name
+from rocketmq_fast.client.lifecycle import hold, let_go
 from rocketmq_fast.client.options import ClientOptions, check_range
 from rocketmq_fast.errors import (
     BrokerError,
@@ -87,13 +88,24 @@ class Admin:
                 release_instance(instance)
                 raise
             self._instance = instance
+        hold(self)
 
     def shutdown(self) -> None:
         """End. May be repeated."""
         with self._lock:
             instance, self._instance = self._instance, None
         if instance is not None:
+            let_go(self)
             release_instance(instance)
+
+    def shutdown_at_exit(self) -> None:
+        """As `shutdown`: nothing of an admin is lost at the end of its program."""
+        self.shutdown()
+
+    def forget_after_fork(self) -> None:
+        """Called in a forked child: it may start this admin anew, the parent's goes on."""
+        self._lock = threading.Lock()
+        self._instance = None
 
     def __enter__(self) -> Self:
         self.start()

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunningClient(Protocol):
-    """A consumer or producer between start and shutdown."""
+    """A consumer, producer or admin between start and shutdown."""
 
     def shutdown_at_exit(self) -> None:
         """Shut down within about a second."""

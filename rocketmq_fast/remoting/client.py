@@ -404,6 +404,15 @@ class RemotingClient:
             self._signer.sign(command)
         return encode_frame(command)
 
+    def _prepare(
+        self, address: str, command: RemotingCommand, callback: AnswerCallback
+    ) -> tuple[bytes, AnswerCallback]:
+        """(frame to send, who gets the answer) of a request, which gets its opaque."""
+        command.opaque = next_opaque()
+        if self._hooks:
+            callback = with_after_response(self._hooks, address, command, callback)
+        return self._encode(address, command), callback
+
     def channel(self, address: str) -> Channel:
         """The channel to an address; made on first use, kept until `close`."""
         channel = self._channels.get(address)
@@ -418,20 +427,14 @@ class RemotingClient:
         self, address: str, command: RemotingCommand, timeout: float, callback: AnswerCallback
     ) -> None:
         """Send a request; the callback gets the answer or an error, on the loop's thread."""
-        command.opaque = next_opaque()
-        if self._hooks:
-            callback = with_after_response(self._hooks, address, command, callback)
-        frame = self._encode(address, command)
+        frame, callback = self._prepare(address, command, callback)
         self.channel(address).call(command.opaque, frame, timeout, callback)
 
     def invoke_async_soon(
         self, address: str, command: RemotingCommand, timeout: float, callback: AnswerCallback
     ) -> None:
         """As `invoke_async`, sent together with others when many calls are open."""
-        command.opaque = next_opaque()
-        if self._hooks:
-            callback = with_after_response(self._hooks, address, command, callback)
-        frame = self._encode(address, command)
+        frame, callback = self._prepare(address, command, callback)
         self.channel(address).call_soon(command.opaque, frame, timeout, callback)
 
     def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
@@ -450,11 +453,7 @@ class RemotingClient:
             answers.append(answer)
             done.release()
 
-        command.opaque = next_opaque()
-        callback: AnswerCallback = on_answer
-        if self._hooks:
-            callback = with_after_response(self._hooks, address, command, callback)
-        frame = self._encode(address, command)
+        frame, callback = self._prepare(address, command, on_answer)
         channel = self.channel(address)
         channel.call(command.opaque, frame, timeout, callback)
         # The sweep ends the call; the margin covers a loop that is late.
