@@ -21,7 +21,7 @@ from .artifacts import classpath, jars, say
 from .process import JVM_ACCESS, JvmProcess, StartError, Watchdog
 from .settings import LOGBACK, TEST_BROKER, TEST_BROKER_5X, free_port
 
-START_TIMEOUT = 90.0
+START_TIMEOUT = 300.0
 CLUSTER_NAME = "DefaultCluster"
 AUTO_CREATE_TEMPLATE = "TBW102"
 
@@ -305,7 +305,7 @@ class ApacheCluster:
             }
             return ready >= set(self.broker_names)
 
-        self._poll(shown, time.monotonic() + 30.0, f"the route of topic {topic}")
+        self._poll(shown, time.monotonic() + 60.0, f"the route of topic {topic}")
 
     def create_group(self, group: str, **settings: object) -> None:
         """Create a subscription group on every broker, e.g. ``retryMaxTimes=3``.

@@ -37,6 +37,7 @@ public final class Consume {
     private final Tool.Digest digest = new Tool.Digest();
     private final Set<String> seen = ConcurrentHashMap.newKeySet();
     private final Map<String, Integer> queues = new TreeMap<>();
+    private final AtomicLong noted = new AtomicLong(); // of those seen, what is in the results
     private final AtomicLong duplicates = new AtomicLong();
     private final AtomicLong bytes = new AtomicLong();
     private final AtomicLong calls = new AtomicLong();
@@ -107,7 +108,7 @@ public final class Consume {
         }
         long deadline = System.nanoTime() + (long) (tool.real("timeout", 60) * 1e9);
         consumer.start();
-        while (seen.size() < count && System.nanoTime() < deadline) {
+        while (noted.get() < count && System.nanoTime() < deadline) {
             TimeUnit.MILLISECONDS.sleep(5);
         }
         TimeUnit.MILLISECONDS.sleep((long) (tool.real("linger", 0.5) * 1000));
@@ -187,6 +188,7 @@ public final class Consume {
                     output.println(Tool.json(Tool.describe(message, from)));
                 }
             }
+            noted.incrementAndGet();
         }
         return true;
     }

@@ -31,6 +31,8 @@ public final class Transact implements TransactionListener {
         TransactionMQProducer producer = new TransactionMQProducer(tool.text("group"));
         producer.setNamesrvAddr(tool.text("namesrv"));
         producer.setSendMsgTimeout(10000);
+        // A broker knows by heartbeats whom to ask, and asks a few times only.
+        producer.setHeartbeatBrokerInterval(500);
         producer.setTransactionListener(this);
         producer.start();
         Map<String, Integer> states = new LinkedHashMap<>();
