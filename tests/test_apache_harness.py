@@ -74,7 +74,8 @@ def test_java_consumes_what_java_produced(cluster: ApacheCluster) -> None:
     assert {name: entry["max"] for name, entry in state["queues"].items()} == sent["queues"]
 
 
-def test_batches_tags_and_compressed_bodies(cluster: ApacheCluster, tmp_path: Path) -> None:
+def test_batches_tags_and_compressed_bodies(apache_494: ApacheCluster, tmp_path: Path) -> None:
+    cluster = apache_494
     topic = fresh("mixed")
     cluster.create_topic(topic, queues=2)
     batched = produce(cluster.namesrv_addr, topic, 90, size=50, batch=30, tags="TagA,TagB")
@@ -98,7 +99,8 @@ def test_batches_tags_and_compressed_bodies(cluster: ApacheCluster, tmp_path: Pa
     assert tagged["digest"] == body_digest([*expected[1:90:2], *expected[90:]])
 
 
-def test_refused_messages_come_back(cluster: ApacheCluster) -> None:
+def test_refused_messages_come_back(apache_494: ApacheCluster) -> None:
+    cluster = apache_494
     topic, group = fresh("retry"), fresh("group")
     cluster.create_topic(topic, queues=1)
     cluster.create_group(group)
@@ -108,7 +110,8 @@ def test_refused_messages_come_back(cluster: ApacheCluster) -> None:
     assert got["digest"] == body_digest(body_for(i, 100) for i in range(10))
 
 
-def test_delayed_message_arrives_in_the_end(cluster: ApacheCluster) -> None:
+def test_delayed_message_arrives_in_the_end(apache_494: ApacheCluster) -> None:
+    cluster = apache_494
     topic = fresh("delay")
     cluster.create_topic(topic, queues=1)
     sent = produce(cluster.namesrv_addr, topic, 2, delay=1)
