@@ -19,6 +19,7 @@ from rocketmq_fast.protocol import props
 
 logger = logging.getLogger(__name__)
 
+_TOGETHER = 32
 _SUCCESS = (ConsumeStatus.CONSUME_SUCCESS, OrderlyStatus.SUCCESS, OrderlyStatus.COMMIT)
 
 
@@ -136,36 +137,67 @@ class ConsumerHooks:
             self._trace.stop()
 
 
+class PollTrace:
+    """The trace of a pull consumer: what a poll gives is told as a call that succeeded at once.
+
+    Java tells of a message when it was fetched, whether it is ever given or not.
+    """
+
+    def __init__(self, instance: ClientInstance, group: str, topic: str | None) -> None:
+        self._group = group
+        self._dispatcher = TraceDispatcher(instance, group, "CONSUME", topic)
+        self._trace = ConsumeTrace(self._dispatcher)
+        self.start = self._dispatcher.start
+        self.stop = self._dispatcher.stop
+
+    def polled(self, messages: list[MessageExt], queue: MessageQueue) -> None:
+        """A poll gave these."""
+        context = ConsumeHookContext(
+            self._group, messages, queue, success=True, return_type="SUCCESS"
+        )
+        self._trace.before_consume(context)
+        self._trace.after_consume(context)
+
+
 class ConsumeTrace(ConsumeMessageHook):
     """Writes two records of every message that a listener gets."""
 
     def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
 
+    def _append(self, records: list[tuple[str, MessageExt]]) -> None:
+        """Line records up, some together: there is room for a number of lines."""
+        for start in range(0, len(records), _TOGETHER):
+            some = records[start : start + _TOGETHER]
+            words = [word for _, message in some for word in (message.msg_id, message.keys)]
+            self._dispatcher.append("".join(text for text, _ in some), *words)
+
     def before_consume(self, context: ConsumeHookContext) -> None:
         """Write that the call begins."""
         request_id, began = create_unique_id(), time.time_ns() // 1_000_000
-        traced = []
+        records = []
         for message in context.messages:
             properties = message.properties
             if properties.get(props.TRACE_ON) == "false":
                 continue
-            traced.append(message)
             text = record(
                 "SubBefore", began, properties.get(props.MSG_REGION), context.consumer_group,
                 request_id, message.msg_id, message.reconsume_times, message.keys,
             )  # fmt: skip
-            self._dispatcher.append(text, message.msg_id, message.keys)
-        context.data[self] = request_id, began, traced
+            records.append((text, message))
+        self._append(records)
+        context.data[self] = request_id, began, [message for _, message in records]
 
     def after_consume(self, context: ConsumeHookContext) -> None:
         """Write how it ended."""
         request_id, began, traced = context.data[self]
         now = time.time_ns() // 1_000_000
+        records = []
         for message in traced:
             text = record(
                 "SubAfter", request_id, message.msg_id,
                 (now - began) // len(context.messages), context.success, message.keys,
                 RETURN_TYPES.index(context.return_type), now, context.consumer_group,
             )  # fmt: skip
-            self._dispatcher.append(text, message.msg_id, message.keys)
+            records.append((text, message))
+        self._append(records)

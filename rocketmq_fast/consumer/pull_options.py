@@ -12,6 +12,7 @@ from rocketmq_fast.consumer.options import consume_timestamp_ms, member_of
 from rocketmq_fast.consumer.strategies import strategy_of
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.model import ConsumeFromWhere, MessageModel
+from rocketmq_fast.protocol.names import check_topic
 
 _BAD_MESSAGE_POLICIES = ("hold", "skip")
 _ILLEGAL_OFFSET_POLICIES = ("broker", "earliest", "latest", "error")
@@ -29,6 +30,7 @@ class PullConsumerOptions(ClientOptions):
     on_illegal_offset: where to go on when the broker does not have the offset. "broker": where the
     broker says; "earliest", "latest": its first message, its end; "error": `poll` raises until a
     seek.
+    enable_msg_trace: record what polls give, in customized_trace_topic or RMQ_SYS_TRACE_TOPIC.
     """
 
     auto_commit: bool = True
@@ -46,6 +48,8 @@ class PullConsumerOptions(ClientOptions):
     max_body: int = 32 << 20
     on_bad_message: str = "hold"
     on_illegal_offset: str = "broker"
+    enable_msg_trace: bool = False
+    customized_trace_topic: str | None = None
 
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)
@@ -69,6 +73,8 @@ class PullConsumerOptions(ClientOptions):
         ):
             check_range(name, getattr(self, name), low, high)
         self._milliseconds("auto_commit_interval_millis", 10)
+        if self.customized_trace_topic is not None:
+            check_topic(self.customized_trace_topic)
         for name, policies in (
             ("on_bad_message", _BAD_MESSAGE_POLICIES),
             ("on_illegal_offset", _ILLEGAL_OFFSET_POLICIES),

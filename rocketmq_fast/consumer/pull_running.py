@@ -14,6 +14,7 @@ from rocketmq_fast.client.instances import acquire_instance, release_instance, u
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.bad_messages import BadMessages
 from rocketmq_fast.consumer.fetched import Fetched, Piece, PullQueue
+from rocketmq_fast.consumer.hooked import PollTrace
 from rocketmq_fast.consumer.inspection import running_info_body
 from rocketmq_fast.consumer.offsets import HURRY_SECONDS
 from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
@@ -75,6 +76,10 @@ class RunningPull:
             None,
             PullQueue,
         )
+        self._trace: PollTrace | None = None
+        if options.enable_msg_trace:
+            name = options.names.unwrap(group)
+            self._trace = PollTrace(self.instance, name, options.customized_trace_topic)
         self._announced: dict[str, Subscription] = {}
         self._assigned_by_user: dict[str, Subscription] | None = None
         self._idle: list[PullQueue] = []  # assigned by the user, to be pulled from the first poll
@@ -376,6 +381,8 @@ class RunningPull:
         for queue, batch, start, stop in pieces:
             queue.process_queue.remove_batch(batch, start, stop)
             queue.last_consume = time.monotonic()
+            if self._trace is not None:
+                self._trace.polled(batch[start:stop], queue.message_queue)
             if queue.waiting_for_room:
                 self.puller.on_room(queue)
         if not had_room and self.has_room:
@@ -416,6 +423,8 @@ class RunningPull:
         if self.options.auto_commit:
             interval = self.options.auto_commit_interval_millis / 1000
             self.instance.loop.call_later(interval, self._auto_commit)
+        if self._trace is not None:
+            self._trace.start()
         if self.subscribed_topics():
             self.announce()
             self.instance.rebalance_soon()
@@ -448,6 +457,8 @@ class RunningPull:
         self.instance.unregister_consumer(self.group, wait=not hurry)
         self.assignment.clear()
         self.fetched.close()
+        if self._trace is not None:
+            self._trace.stop()
         release_instance(self.instance)
 
 

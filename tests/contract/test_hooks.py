@@ -33,6 +33,7 @@ from tests.apache.java import run_java
 from tests.apache.mqadmin import AdminError, mqadmin
 from tests.brokers import TestBroker
 from tests.consuming import Recorder, consuming
+from tests.pulling import assigned, take
 from tests.require import require
 from tests.waiting import wait_for
 
@@ -367,6 +368,7 @@ def _trace_of(broker: TestBroker, topic: str, count: int) -> list[dict[str, Any]
 def test_java_reads_the_trace_of_sends_and_listener_calls(broker: TestBroker) -> None:
     require("java")
     topic, trace, group, got = broker.topic(1), broker.topic(1), broker.group(), Recorder()
+    reader = broker.group()  # a pull consumer's
     options: dict[str, Any] = {"enable_msg_trace": True, "customized_trace_topic": trace}
     with Producer(group, namesrv_addr=broker.namesrv_addr, **options) as producer:
         one = producer.send(Message(topic, b"12345", tags="A", keys=["k1", "k2"]))
@@ -378,8 +380,10 @@ def test_java_reads_the_trace_of_sends_and_listener_calls(broker: TestBroker) ->
             producer.send(Message(topic, b"has none", properties={"p": "x" * 33_000}))
         with consuming(broker.namesrv_addr, group, topic, got, **options):
             got.wait(6)
-    records = _trace_of(broker, trace, 4 + 2 * 6)
-    assert {record["group"] for record in records} == {group}
+        with assigned(broker.namesrv_addr, reader, topic, **options) as pull:
+            polled = {message.msg_id for message in take(pull, 6)}
+    records = _trace_of(broker, trace, 4 + 2 * 6 + 2 * 6)
+    assert {record["group"] for record in records} == {group, reader}
     sent = {r["msgId"]: r for r in records if r["type"] == "Pub"}
     ids = [one.msg_id, two.result().msg_id, batch.msg_id, late.msg_id]
     assert set(sent) == set(ids)
@@ -391,15 +395,16 @@ def test_java_reads_the_trace_of_sends_and_listener_calls(broker: TestBroker) ->
     assert set(first["messageKeys"].split()) >= {one.msg_id, "k1", "k2"}
     assert [sent[i]["kind"] for i in ids] == ["Normal_Msg"] * 3 + ["Delay_Msg"]
     assert sent[batch.msg_id]["bodyLength"] == 5
-    before = {r["msgId"]: r for r in records if r["type"] == "SubBefore"}
-    after = {r["msgId"]: r for r in records if r["type"] == "SubAfter"}
-    wanted = {seen.msg_id for seen in got.seen}
-    assert set(before) == set(after) == wanted
-    for msg_id, begun in before.items():
-        ended = after[msg_id]
-        assert begun["requestId"] == ended["requestId"]
-        assert (ended["success"], ended["code"], begun["retryTimes"]) == (True, 0, 0)
-    assert before[one.msg_id]["keys"] == "k1 k2"
+    for member, wanted in ((group, {seen.msg_id for seen in got.seen}), (reader, polled)):
+        ours = [record for record in records if record["group"] == member]
+        before = {r["msgId"]: r for r in ours if r["type"] == "SubBefore"}
+        after = {r["msgId"]: r for r in ours if r["type"] == "SubAfter"}
+        assert set(before) == set(after) == wanted
+        for msg_id, begun in before.items():
+            ended = after[msg_id]
+            assert begun["requestId"] == ended["requestId"]
+            assert (ended["success"], ended["code"], begun["retryTimes"]) == (True, 0, 0)
+        assert before[one.msg_id]["keys"] == "k1 k2"
 
 
 @pytest.mark.java
