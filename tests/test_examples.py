@@ -16,6 +16,7 @@ import pytest
 import rocketmq_fast as rmq
 from rocketmq_fast.embedded import Cluster
 from tests.apache.settings import free_port
+from tests.fix_spark import patiently
 from tests.golden_data import GOLDEN
 from tests.require import require
 from tests.scripts import environment, finish, until
@@ -43,6 +44,7 @@ COVERED = {
     "request_reply.py": "test_request_reply",
     "retry.py": "test_retry",
     "spark_read.py": "test_spark_read",
+    "spark_stream.py": "test_spark_stream",
     "spark_write.py": "test_spark_write",
     "tags.py": "test_tags",
     "transaction.py": "test_transaction",
@@ -83,7 +85,8 @@ def test_every_example_is_run_and_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["arrow.py", "decode_pull_body.py", "from_java.py", "transaction.py"]
+    "name",
+    ["arrow.py", "decode_pull_body.py", "from_java.py", "spark_stream.py", "transaction.py"],
 )
 def test_a_missing_argument_is_told(name: str) -> None:
     done = subprocess.run(
@@ -251,3 +254,19 @@ def test_spark_write(
     runpy.run_path(str(EXAMPLES / "spark_write.py"))
     assert "1000 messages written" in capsys.readouterr().out
     assert cluster.message_count("TopicTest") == 1000
+
+
+@pytest.mark.spark
+def test_spark_stream(
+    spark: SparkSession,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """In this process, with the session that is there."""
+    fill(cluster, *(f"m{number}" for number in range(30)))
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.namesrv_addr)
+    monkeypatch.setattr(sys, "argv", ["spark_stream.py", str(tmp_path)])
+    patiently(lambda: runpy.run_path(str(EXAMPLES / "spark_stream.py")))
+    assert capsys.readouterr().out.endswith("not read yet: 0\n30 messages in the files\n")

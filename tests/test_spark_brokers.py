@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 require("spark")  # before what imports pyspark
 
-from rocketmq_fast.spark.batch import RocketMQReader  # noqa: E402
+from pyspark.sql.datasource import (  # noqa: E402
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+)
+
+from rocketmq_fast.spark.batch import PushingReader, RocketMQReader  # noqa: E402
 from rocketmq_fast.spark.brokers import Brokers, cached_brokers, retrying  # noqa: E402
 from rocketmq_fast.spark.offsets import DataLossError  # noqa: E402
 from rocketmq_fast.spark.option_parser import ConnectOptions  # noqa: E402
@@ -184,3 +193,46 @@ def test_queues_that_are_not_there(broker: TestBroker) -> None:
         rows(broker, topic=topic, startingOffsets=place % 2, endingOffsets=place % 1)
     with pytest.raises(DataLossError, match=r"queue 0, offsets \[5, 0\): the broker has \[0, 0\)"):
         rows(broker, topic=topic, startingOffsets=place % 5)
+
+
+def test_pushed_filters_leave_the_rows_that_they_mean(embedded_broker: TestBroker) -> None:
+    """Exact ones and, for store times, no row too few; each with a reader of its own."""
+    topic = embedded_broker.topic(queues=2)
+    where = embedded_broker.namesrv_addr, embedded_broker.broker_addr, embedded_broker.broker_name
+    filled = Filled(*where, topic)
+    for number in range(6):
+        filled.send(number % 2, [b"x"] * 50, {"TAGS": ("Aa", "BB", "C")[number % 3]})
+
+    def read(*filters: Filter) -> tuple[list[dict[str, Any]], list[Filter]]:
+        reader = PushingReader(SCHEMA, ReadOptions.of(filled.options(pushFilters="true")))
+        rest = list(reader.pushFilters(list(filters)))
+        batches = [batch for one in reader.partitions() for batch in reader.read(one)]
+        return [row for batch in batches for row in batch.to_pylist()], rest
+
+    def key(row: dict[str, Any]) -> tuple[int, int]:
+        return row["queueId"], row["queueOffset"]
+
+    everything, _ = read()
+    assert len(everything) == 300
+    for filters, holds in (
+        ([EqualTo(("tags",), "Aa")], lambda row: row["tags"] == "Aa"),
+        (
+            [In(("tags",), ("BB", "C")), GreaterThan(("queueId",), 0)],
+            lambda row: row["tags"] in ("BB", "C") and row["queueId"] > 0,
+        ),
+        (
+            [GreaterThanOrEqual(("queueOffset",), 10), LessThan(("queueOffset",), 60)],
+            lambda row: 10 <= row["queueOffset"] < 60,
+        ),
+    ):
+        found, rest = read(*filters)
+        assert rest == []
+        assert sorted(map(key, found)) == sorted(key(row) for row in everything if holds(row))
+    times = sorted({row["storeTimestamp"] for row in everything})
+    for time in times:
+        filters = [GreaterThanOrEqual(("storeTimestamp",), time)]
+        found, rest = read(*filters)
+        assert rest == filters
+        wanted = sorted(key(row) for row in everything if row["storeTimestamp"] >= time)
+        assert sorted(key(row) for row in found if row["storeTimestamp"] >= time) == wanted
+        assert len(found) == len(wanted)

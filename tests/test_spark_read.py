@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -130,6 +131,42 @@ def test_tags_are_matched_exactly(spark: SparkSession, spark_cluster: Any) -> No
     )
     offsets = [row.queueOffset for row in load(spark, part).collect()]
     assert sorted(offsets) == [n for n in range(150, 6000) if n // 100 % 3 == 1]
+
+
+def test_rows_are_the_same_whether_a_filter_was_pushed(
+    spark: SparkSession, spark_cluster: Any
+) -> None:
+    """One frame that is used again and again, beside a new one with pushed filters each time."""
+    filled = fill(spark_cluster, "SparkPushed", {0: 0, 1: 0})
+    for number in range(6):
+        filled.send(number % 2, [b"x"] * 50, {"TAGS": ("Aa", "BB", "C")[number % 3]})
+    options = filled.options(columns="topic,queueId,queueOffset,tags,storeTimestamp")
+    reused = load(spark, options)
+    middle = reused.where("queueId = 0 and queueOffset = 75")
+    (micros,) = middle.selectExpr("unix_micros(storeTimestamp)").collect()[0]
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        for condition, exact in (
+            ("tags = 'Aa'", False),  # tags can be null, which Spark looks at again
+            ("tags in ('BB', 'C') and queueId > 0", False),
+            ("queueId = 1 and queueOffset >= 10 and queueOffset < 60", True),
+            ("topic = 'SparkPushed' and queueOffset = 7", True),
+            (f"storeTimestamp >= timestamp_micros({micros})", False),
+            (f"storeTimestamp <= timestamp_micros({micros}) and tags is not null", False),
+        ):
+            found = load(spark, options | {"pushFilters": "true"}).where(condition)
+            if exact:
+                plan = found._jdf.queryExecution().executedPlan().toString()
+                assert re.search(r"\bFilter\b", plan) is None, plan
+            rows = sorted(found.collect())
+            assert rows
+            assert rows == sorted(reused.where(condition).collect())
+        both = reused.where("tags = 'Aa'").union(reused.where("tags = 'BB'"))
+        assert both.count() == 200
+        assert reused.count() == 300
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    assert "DATA_SOURCE_PUSHDOWN_DISABLED" in errors_of(spark, filled.options(pushFilters="true"))
 
 
 def test_empty_topic_and_several_topics(
