@@ -13,6 +13,8 @@ from rocketmq_fast.client.broker_calls import BrokerCalls
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.concurrent import ConsumeConcurrentlyService
 from rocketmq_fast.consumer.offsets import RemoteOffsetStore
+from rocketmq_fast.consumer.pull import Puller
+from rocketmq_fast.consumer.running import RunningConsumer
 from rocketmq_fast.errors import BrokerError
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from tests.brokers import TestBroker
@@ -155,6 +157,102 @@ def acknowledge_before_the_call(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumeConcurrentlyService, "submit", wrong)
 
 
+def commit_one_too_far(patch: pytest.MonkeyPatch) -> None:
+    right = AssignedQueue.on_removed
+    patch.setattr(AssignedQueue, "on_removed", lambda self, offset: right(self, offset + 1))
+
+
+def carry_what_was_pulled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RunningConsumer, "offset_to_commit", lambda _, queue: queue.next_offset)
+
+
+def commit_zero_at_first(patch: pytest.MonkeyPatch) -> None:
+    right, seen = BrokerCalls.commit_offset_async, [0]  # commits
+
+    def wrong(
+        self: BrokerCalls, address: str, group: str, queue: MessageQueue, offset: int, *rest: Any
+    ) -> None:
+        seen[0] += 1
+        right(self, address, group, queue, 0 if seen[0] == 1 else offset, *rest)
+
+    patch.setattr(BrokerCalls, "commit_offset_async", wrong)
+
+
+def commit_a_code_for_none(patch: pytest.MonkeyPatch) -> None:
+    right = BrokerCalls.commit_offset_async
+
+    def wrong(
+        self: BrokerCalls, address: str, group: str, queue: MessageQueue, offset: int, *rest: Any
+    ) -> None:
+        right(self, address, group, queue, -1, *rest)
+        right(self, address, group, queue, offset, *rest)
+
+    patch.setattr(BrokerCalls, "commit_offset_async", wrong)
+
+
+def take_every_pull_twice(patch: pytest.MonkeyPatch) -> None:
+    right = ConsumeConcurrentlyService.submit
+
+    def wrong(
+        self: ConsumeConcurrentlyService, queue: AssignedQueue, batch: Any, dispatch: bool = True
+    ) -> None:
+        right(self, queue, batch, dispatch)
+        right(self, queue, batch, dispatch)
+
+    patch.setattr(ConsumeConcurrentlyService, "submit", wrong)
+
+
+def skip_between_two_pulls(patch: pytest.MonkeyPatch) -> None:
+    right = Puller._take
+
+    def wrong(self: Puller, queue: AssignedQueue, answer: Any, is_slave: bool) -> None:
+        fields = answer.ext_fields
+        if answer.code == ResponseCode.SUCCESS:
+            answer.ext_fields = fields | {
+                "nextBeginOffset": str(int(fields["nextBeginOffset"]) + 1)
+            }
+        right(self, queue, answer, is_slave)
+
+    patch.setattr(Puller, "_take", wrong)
+
+
+def pull_again_what_came(patch: pytest.MonkeyPatch) -> None:
+    right = Puller._take
+
+    def wrong(self: Puller, queue: AssignedQueue, answer: Any, is_slave: bool) -> None:
+        fields = answer.ext_fields
+        if answer.code == ResponseCode.SUCCESS and not queue.span:
+            answer.ext_fields = fields | {"nextBeginOffset": str(queue.next_offset + 1)}
+        right(self, queue, answer, is_slave)
+
+    patch.setattr(Puller, "_take", wrong)
+
+
+def ignore_what_was_committed(patch: pytest.MonkeyPatch) -> None:
+    right = RemoteOffsetStore.read
+
+    def wrong(self: RemoteOffsetStore, queue: MessageQueue) -> int | None:
+        right(self, queue)
+        return None
+
+    patch.setattr(RemoteOffsetStore, "read", wrong)
+
+
+def take_a_refusal_for_success(patch: pytest.MonkeyPatch) -> None:
+    right = ConsumeConcurrentlyService._on_failure
+
+    def wrong(
+        self: ConsumeConcurrentlyService, chunk: Any, start: int, stop: int, messages: Any,
+        status: object, context: ConsumeContext, error: BaseException | None,
+    ) -> None:  # fmt: skip
+        right(self, chunk, start, stop, messages, SUCCESS, context, None)
+
+    patch.setattr(ConsumeConcurrentlyService, "_on_failure", wrong)
+
+
+# What these do wrong is seen at the message that is refused.
+REFUSALS = ("send-back", "refusal")
+
 BUGS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None] | None, str]] = {
     "none": (None, ""),
     "maximum": (commit_the_maximum, "passed unfinished"),
@@ -162,6 +260,15 @@ BUGS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None] | None, str]] = {
     "last": (lose_the_last_of_a_pull, "was lost"),
     "zero": (take_an_unknown_offset_for_zero, "duplicates"),
     "early": (acknowledge_before_the_call, "passed unfinished"),
+    "one more": (commit_one_too_far, "passed unfinished"),
+    "carried": (carry_what_was_pulled, "passed unfinished"),
+    "0 first": (commit_zero_at_first, "went back"),
+    "-1": (commit_a_code_for_none, "commit of -1"),
+    "twice": (take_every_pull_twice, "duplicates"),
+    "gap": (skip_between_two_pulls, "was lost"),
+    "overlap": (pull_again_what_came, "duplicates"),
+    "anew": (ignore_what_was_committed, "duplicates"),
+    "refusal": (take_a_refusal_for_success, "passed unfinished"),
 }
 
 
@@ -204,7 +311,7 @@ def test_planted_bugs_are_caught(
 
     def listen(messages: list[MessageExt], _: ConsumeContext) -> ConsumeStatus:
         message = messages[0]
-        if message.body == b"m10" and text == "passed unfinished" and name != "send-back":
+        if message.body == b"m10" and text == "passed unfinished" and name not in REFUSALS:
             # Held until the wrong commit went out, which the right consumer would not make.
             wait_for(lambda: any(offset > 13 for _, _, offset in history.commits), "a wrong commit")
         return LATER if message.body == b"m20" and message.reconsume_times == 0 else SUCCESS
@@ -215,7 +322,7 @@ def test_planted_bugs_are_caught(
     with consuming(
         proxied.namesrv_addr, group, topic, recorder, persist_consumer_offset_interval=1
     ):
-        wait_for(lambda: broker.committed(group, topic) == {0: 63}, "the commit of the end")
+        wait_for(lambda: broker.committed(group, topic).get(0, 0) >= 63, "the commit of the end")
         if plant is None:
             recorder.wait_deliveries(61)  # and the one that was refused, again
     found = "\n".join(history.violations())
