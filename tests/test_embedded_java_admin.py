@@ -12,6 +12,7 @@ from rocketmq_fast.embedded import Cluster
 from tests.apache.java import run_java
 from tests.embedded_raw import Raw
 from tests.require import require
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -40,12 +41,17 @@ def test_mqadmin_reads_and_changes_the_cluster() -> None:
         consumer = rmq.PushConsumer(
             "readers", namesrv_addr=cluster.namesrv_addr,
             consume_from_where=rmq.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            persist_consumer_offset_interval=100,
         )  # fmt: skip
         consumer.subscribe("Orders")
         consumer.register_listener(listener)
         consumer.start()
         try:
             assert done.wait(30)
+            wait_for(
+                lambda: [cluster.committed("readers", "Orders", 0, n) for n in (0, 1)] == [1, 1],
+                "the progress of both brokers",
+            )
             said = admin(cluster, first[1].offset_msg_id)
         finally:
             consumer.shutdown()

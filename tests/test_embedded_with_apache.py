@@ -83,6 +83,9 @@ def test_an_embedded_broker_serves_java_through_an_apache_name_server(
         got = consume(address, "FromGuest", "visitors", 100, **FROM_FIRST)
         assert (got["messages"], got["duplicates"]) == (100, 0)
         assert got["digest"] == body_digest(bodies)
-        assert sum(guest.committed("visitors", "FromGuest", queue) for queue in range(4)) == 100
+        wait_for(  # its last commits are one-way
+            lambda: sum(guest.committed("visitors", "FromGuest", n) for n in range(4)) == 100,
+            "the progress of the Java consumer",
+        )
     with Raw(address) as raw:
         assert raw.call(ROUTE, {"topic": "FromGuest"}).code == 17
