@@ -35,11 +35,7 @@ COMMIT = LocalTransactionState.COMMIT_MESSAGE
 ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
 UNKNOW = LocalTransactionState.UNKNOW
 # How the checks of all three brokers are made quick; milliseconds, and the embedded in seconds.
-<<<<<<< HEAD
 TIMEOUT_MS, INTERVAL_MS, CHECK_MAX = 1000, 1000, 10
-=======
-TIMEOUT_MS, INTERVAL_MS, CHECK_MAX = 1000, 1000, 6
->>>>>>> origin/main
 
 
 def _made(kind: str) -> Iterator[Any]:
