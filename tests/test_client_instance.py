@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -171,6 +172,28 @@ class Member:
 
     def persist_offsets(self) -> None:
         """Nothing to store."""
+
+
+def test_member_that_the_first_round_missed_gets_its_topic_soon(
+    embedded_broker: TestBroker,
+) -> None:
+    """A round is ten minutes away, and the first was over before the member was there."""
+    options = ClientOptions(
+        namesrv_addr=embedded_broker.namesrv_addr, poll_name_server_interval=600_000
+    )
+    instance = acquire_instance(options.client_id(unique_instance_name()), options)
+    try:
+        first_round = threading.Event()
+        instance._tasks.every(math.inf, first_round.set, first=0.02)  # due after it
+        assert first_round.wait(30.0)
+        topic = embedded_broker.name("later")
+        member = Member(embedded_broker.group(), [topic])
+        instance.register_consumer(member)  # type: ignore[arg-type]
+        embedded_broker.cluster.create_topic(topic, queues=1)
+        wait_for(lambda: instance.route(topic), "the route")
+        instance.unregister_consumer(member.group)
+    finally:
+        release_instance(instance)
 
 
 def test_heartbeats_tell_about_every_member(

@@ -207,6 +207,8 @@ class ClientInstance:
                     f"group {consumer.group!r} has a consumer in client {self.client_id!r} already"
                 )
             self._consumers[consumer.group] = consumer
+        # The first round may have been before it, and the next one is far.
+        self._tasks.soon(self._begin_to_look)
 
     def register_producer(self, producer: ProducerMember) -> None:
         """Raises ConfigError when the group has a producer in this instance already."""
@@ -314,7 +316,12 @@ class ClientInstance:
             topics = set(self._kept_topics)
             topics |= {t for c in self._consumers.values() for t in c.subscribed_topics()}
             topics |= {t for p in self._producers.values() for t in p.publish_topics()}
-        if self._refresh(topics) and not self._looking:
+        if self._refresh(topics):
+            self._begin_to_look()
+
+    def _begin_to_look(self) -> None:
+        """Look for topics without a route before the next round. Tasks thread."""
+        if not self._looking:
             self._looking = True
             self._look_later(_LOOK_SECONDS)
 
