@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +47,7 @@ COVERED = {
     "retry.py": "test_retry",
     "spark_read.py": "test_spark_read",
     "spark_stream.py": "test_spark_stream",
+    "spark.ipynb": "test_notebook",
     "spark_write.py": "test_spark_write",
     "tags.py": "test_tags",
     "transaction.py": "test_transaction",
@@ -77,7 +80,7 @@ def test_from_java(cluster: Cluster) -> None:
 
 
 def test_every_example_is_run_and_listed() -> None:
-    found = {path.name for path in EXAMPLES.glob("*.py")}
+    found = {path.name for suffix in ("py", "ipynb") for path in EXAMPLES.glob(f"*.{suffix}")}
     assert found == set(COVERED)
     assert all(name in globals() for name in COVERED.values())
     listed = re.findall(r"^\| \[([\w.]+)\]", (EXAMPLES / "README.md").read_text("utf-8"), re.M)
@@ -270,3 +273,24 @@ def test_spark_stream(
     monkeypatch.setattr(sys, "argv", ["spark_stream.py", str(tmp_path)])
     patiently(lambda: runpy.run_path(str(EXAMPLES / "spark_stream.py")))
     assert capsys.readouterr().out.endswith("not read yet: 0\n30 messages in the files\n")
+
+
+@pytest.mark.spark
+def test_notebook(
+    spark: SparkSession,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its cells in their order, as one program."""
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.namesrv_addr)
+    cells = json.loads((EXAMPLES / "spark.ipynb").read_text("utf-8"))["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            program = compile("".join(cell["source"]), cell["id"], "exec")
+            patiently(partial(exec, program, names))
+    said = capsys.readouterr().out
+    assert re.search(r"customer-3\s*\|\s*400\s*\|", said)
+    assert "2000 messages read\n2000 messages in Parquet files\n" in said
