@@ -121,7 +121,7 @@ def _round(chance: random.Random, address: str, seeds: list[_Request]) -> int:
     data = b"".join(_mutated(chance, chance.choice(seeds)) for _ in range(count))
     with socket.create_connection((host, int(port)), timeout=20) as sock:
         try:
-            cut = chance.randrange(len(data))
+            cut = chance.randrange(len(data) + 1)  # all of it may have been cut away
             sock.sendall(data[:cut])
             sock.sendall(data[cut:])
             if chance.random() < 0.5:
