@@ -35,8 +35,11 @@ _LOOKED_AT = 64
 _WATCH_SECONDS = 0.01
 _IDLE_SECONDS = 60.0
 # A call looks slow also when its thread had to wait for the GIL, and more threads would make that
-# worse: the expected time of a call rises slowly, and falls fast.
-_RISE, _FALL = 0.05, 0.3
+# worse. Where it happens now and then it is not among the middle ones of so many pieces of work;
+# threads that together use so much of a core, and each less of it than its own would be, wait so
+# all the time.
+_REMEMBERED = 7
+_GIL_BOUND, _OWN_CORE = 0.5, 0.8
 
 
 class Work(Protocol):
@@ -50,11 +53,29 @@ class Work(Protocol):
 W = TypeVar("W", bound=Work)
 
 
-def expected_seconds(known: float, mean: float) -> float:
-    """The time that the next call is expected to take, after calls of this mean time."""
-    if known == 0.0:
-        return mean
-    return known + (_RISE if mean > known else _FALL) * (mean - known)
+def mean_seconds(calls: int, seconds: float, cpu_seconds: float, active: int) -> float:
+    """The mean time of calls; where `active` threads wait for the GIL, what they compute alone.
+
+    `seconds` by the clock, `cpu_seconds` on the CPU.
+    """
+    share = cpu_seconds / seconds if seconds > 0 else 1.0
+    waits = share < _OWN_CORE and share * active >= _GIL_BOUND
+    return (cpu_seconds if waits else seconds) / calls
+
+
+class Pace:
+    """The time that a call is expected to take: the middle one of the latest means. Any thread."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._means: deque[float] = deque(maxlen=_REMEMBERED)
+        self._lock = threading.Lock()
+
+    def note(self, mean: float) -> None:
+        """Take a further mean into account."""
+        with self._lock:
+            self._means.append(mean)
+            self.seconds = sorted(self._means)[(len(self._means) - 1) // 2]
 
 
 def workers_for(calls: int, call_seconds: float) -> int:
@@ -91,7 +112,7 @@ class WorkerPool(Generic[W]):
         shared: bool,
         idle_seconds: float = _IDLE_SECONDS,
     ) -> None:
-        self.call_seconds = 0.0
+        self._pace = Pace()
         self._name = name
         self._fewest, self._most = limits
         self._idle_seconds = idle_seconds
@@ -105,6 +126,7 @@ class WorkerPool(Generic[W]):
         self._named = 0
         self._stopping = False
         self._patient = True
+        self._mustering = False
         self._watching = False
         self._calls_seen = -1
         self._one_ended = threading.Condition(self._lock)
@@ -112,11 +134,25 @@ class WorkerPool(Generic[W]):
     # ------------------------------------------------------------------------------- intake
 
     def submit(self, work: W) -> None:
-        """Put work in line and wake as many workers as it deserves. Ignored once stopping."""
+        """Put work in line, for as many workers as it deserves. Ignored once stopping.
+
+        They are woken at the end of the loop's round: several pulls may be answered in it.
+        """
         with self._lock:
             if self._stopping:
                 return
             self._line.append(work)
+            if self._mustering:
+                return
+            self._mustering = True
+        self._loop.call_soon(self._muster)
+
+    def _muster(self) -> None:
+        """Wake the workers that the line deserves. Event loop's thread."""
+        with self._lock:
+            self._mustering = False
+            if self._stopping:
+                return
             missing = self._wanted() - self._active()
             woken = self._call_up(missing) if missing > 0 else ()
             watch = not self._watching
@@ -133,7 +169,7 @@ class WorkerPool(Generic[W]):
         calls = 0
         for work in islice(self._line, _LOOKED_AT):
             calls += work.calls_left
-        return workers_for(calls, self.call_seconds)
+        return workers_for(calls, self._pace.seconds)
 
     def _call_up(self, count: int) -> list[Worker]:
         """Choose `count` more workers, new ones if none is idle. Lock held; `_wake` them after."""
@@ -222,16 +258,16 @@ class WorkerPool(Generic[W]):
     def _work(self, worker: Worker) -> None:
         run = worker.run
         while (work := self._next(worker)) is not None:
-            calls, seconds = run.calls, run.seconds
+            calls, seconds, cpu = run.calls, run.seconds, time.thread_time()
             try:
                 self._perform(work, worker)
             except Exception:
                 logger.exception("%s: messages stay unacknowledged", self._name)
             calls = run.calls - calls
             if calls:
-                mean = (run.seconds - seconds) / calls
-                # Approximate is enough: two workers may overwrite each other's figure.
-                self.call_seconds = expected_seconds(self.call_seconds, mean)
+                cpu = time.thread_time() - cpu
+                mean = mean_seconds(calls, run.seconds - seconds, cpu, self._active())
+                self._pace.note(mean)
 
     # ----------------------------------------------------------------------------- lifecycle
 
@@ -242,6 +278,11 @@ class WorkerPool(Generic[W]):
             surplus = min(len(self._workers) - most, len(self._idle))
             for _ in range(surplus):
                 self._idle.pop().park.release()
+
+    @property
+    def call_seconds(self) -> float:
+        """The expected time of a listener call."""
+        return self._pace.seconds
 
     @property
     def stopping(self) -> bool:
