@@ -61,7 +61,8 @@ def test_a_thousand_queues_in_one_consumer(
         run_round(consumer)
         asked = Counter(requests) - before
         members = asked[RequestCode.GET_CONSUMER_LIST_BY_GROUP, ""]
-        assert members in range(topics, topics + 3)
+        # Of the round before and of one that the retry topic's route asked for there may be some.
+        assert topics <= members <= 3 * (topics + 1)
         # The group's retry topic is found at some time, perhaps in this round: its queue is new.
         offsets = RequestCode.QUERY_CONSUMER_OFFSET
         assert [name for code, name in asked if code == offsets and name in names] == []
