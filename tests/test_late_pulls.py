@@ -1,11 +1,13 @@
-"""A pull carries an offset, and a broker may carry it out after a commit that was sent later."""
+"""What a broker has been told may not be what it has: late pulls set it back, a crash loses it."""
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
-from rocketmq_fast import ConsumeStatus, MessageExt
+from rocketmq_fast import ConsumeStatus, Message, MessageExt, Producer
 from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.protocol.codes import PullSysFlag, RequestCode
 from tests.brokers import TestBroker
 from tests.consuming import SUCCESS, Recorder, bodies, consuming, releasing
@@ -109,3 +111,22 @@ def test_commit_that_a_late_pull_set_back_is_told_again(
         case.broker.send(case.topic, [b"wakes the pull"])
         wait_for(lambda: case.stored() in (16, 17), "the next pull")
         assert case.committed == [16]
+
+
+def test_broker_that_lost_its_offsets_is_told_again(tmp_path: Path) -> None:
+    recorder = Recorder()
+    with Cluster(tmp_path) as cluster:
+        cluster.create_topic("T", queues=1)
+        with (
+            Producer("p", namesrv_addr=cluster.namesrv_addr) as producer,
+            consuming(
+                cluster.namesrv_addr, "g", "T", recorder, persist_consumer_offset_interval=50
+            ),
+        ):
+            producer.send(Message("T", b"the only one"))
+            wait_for(lambda: cluster.committed("g", "T", 0) == 1, "the commit")
+            cluster.kill()  # before the offsets were saved
+            cluster.start()
+            assert cluster.committed("g", "T", 0) == -1
+            wait_for(lambda: cluster.committed("g", "T", 0) == 1, "the commit again")
+    assert recorder.bodies == [b"the only one"]

@@ -335,10 +335,12 @@ class RunningConsumer:
         self.instance.heartbeat_soon()
 
     def on_disconnected(self, queue: AssignedQueue) -> None:
-        """A broker that is gone may have forgotten our locks, and give them to another member."""
+        """A broker that is gone may have forgotten commits and locks. Event loop."""
+        broker = queue.message_queue.broker_name
+        if isinstance(self.store, RemoteOffsetStore):
+            self.store.doubt(broker)
         if self.order is None:
             return
-        broker = queue.message_queue.broker_name
         for assigned in self.assignment.queues():
             if assigned.message_queue.broker_name == broker:
                 assigned.distrust_lock()
