@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -12,7 +13,7 @@ from rocketmq_fast._core.message import count_reconsume
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.pool import PooledService, Worker
-from rocketmq_fast.consumer.stats import ConsumerStats
+from rocketmq_fast.consumer.stats import ConsumerStats, TopicCounters
 from rocketmq_fast.errors import RocketMQError
 from rocketmq_fast.model import MessageQueue, OrderlyStatus
 from rocketmq_fast.remoting.loop import EventLoop
@@ -69,6 +70,35 @@ class _QueueWork:
         """At least 1, also for a lost queue: its worker ends what is to be ended."""
         messages = self.queue.process_queue
         return max(1, -(-(messages.count - messages.taken_count) // self._batch_size))
+
+
+class _Tally:
+    """What a worker's turn at a queue adds to the counters of its topic.
+
+    It is gathered: all workers would wait for a lock that each takes for every message.
+    """
+
+    __slots__ = ("call_seconds", "calls", "counters", "failed", "lock", "since", "succeeded")
+
+    def __init__(self, counters: TopicCounters, lock: threading.Lock, now: float) -> None:
+        self.counters = counters
+        self.lock = lock
+        self._clear(now)
+
+    def _clear(self, now: float) -> None:
+        self.since = now
+        self.calls = self.succeeded = self.failed = 0
+        self.call_seconds = 0.0
+
+    def add(self, now: float) -> None:
+        """Add what was gathered."""
+        counters = self.counters
+        with self.lock:
+            counters.calls += self.calls
+            counters.call_seconds += self.call_seconds
+            counters.succeeded += self.succeeded
+            counters.failed += self.failed
+        self._clear(now)
 
 
 class ConsumeOrderlyService(PooledService[_QueueWork]):
@@ -162,9 +192,18 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
 
     def _consume(self, queue: AssignedQueue, worker: Worker) -> float | None:
         """Consume until empty or stopped. Returns when to go on, None for not at all."""
-        begun = now = time.monotonic()
+        begun = time.monotonic()
+        tally = _Tally(self._stats.topic(queue.message_queue.topic), self._lock, begun)
+        try:
+            return self._consume_until(queue, worker, tally, begun)
+        finally:
+            tally.add(time.monotonic())
+
+    def _consume_until(
+        self, queue: AssignedQueue, worker: Worker, tally: _Tally, begun: float
+    ) -> float | None:
+        now = begun
         messages = queue.process_queue
-        counters = self._stats.topic(queue.message_queue.topic)
         while True:
             if queue.dropped or queue.releasing or self._pool.stopping:
                 return None if queue.dropped else _AGAIN_SECONDS
@@ -185,14 +224,15 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
                 error = raised
             before, now = now, time.monotonic()
             worker.run.count(1, now - before)
-            with self._lock:
-                counters.calls += 1
-                counters.call_seconds += now - before
+            tally.calls += 1
+            tally.call_seconds += now - before
             if queue.dropped:
                 return None  # the result is void: the lock, or the offset, was lost meanwhile
-            wait = self._settle(queue, taken, context, status, error)
+            wait = self._settle(queue, taken, context, status, error, tally)
             if wait is not None:
                 return wait
+            if now - tally.since > _SLICE_SECONDS:
+                tally.add(now)
 
     def _settle(
         self,
@@ -201,10 +241,11 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
         context: OrderlyContext,
         status: object,
         error: BaseException | None,
+        tally: _Tally,
     ) -> float | None:
         """Apply a result. Returns how long the queue is suspended, None to go on."""
         if status is OrderlyStatus.SUCCESS:
-            self._count(queue, succeeded=len(taken))
+            tally.succeeded += len(taken)
             if context.auto_commit:
                 queue.on_removed(queue.process_queue.commit())
             return None
@@ -212,7 +253,7 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
         if status is OrderlyStatus.COMMIT:
             if context.auto_commit:
                 logger.warning("COMMIT means nothing with auto_commit; taken as SUCCESS: %s", where)
-            self._count(queue, succeeded=len(taken))
+            tally.succeeded += len(taken)
             queue.on_removed(queue.process_queue.commit())
             return None
         if status is OrderlyStatus.ROLLBACK and not context.auto_commit:
@@ -228,14 +269,8 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
                 status,
                 where,
             )
-        self._count(queue, failed=len(taken))
+        tally.failed += len(taken)
         return self._suspend(queue, taken, context)
-
-    def _count(self, queue: AssignedQueue, *, succeeded: int = 0, failed: int = 0) -> None:
-        counters = self._stats.topic(queue.message_queue.topic)
-        with self._lock:
-            counters.succeeded += succeeded
-            counters.failed += failed
 
     def _suspend(
         self, queue: AssignedQueue, taken: list[MessageExt], context: OrderlyContext

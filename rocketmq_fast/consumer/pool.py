@@ -35,11 +35,12 @@ _LOOKED_AT = 64
 _WATCH_SECONDS = 0.01
 _IDLE_SECONDS = 60.0
 # A call looks slow also when its thread had to wait for the GIL, and more threads would make that
-# worse. Where it happens now and then it is not among the middle ones of so many pieces of work;
-# threads that together use so much of a core, and each less of it than its own would be, wait so
-# all the time.
+# worse. The pace is a low quartile of so many pieces of work: most of them may have waited. Threads
+# that together use so much of a core, and each less of it than its own would be, all wait.
 _REMEMBERED = 7
 _GIL_BOUND, _OWN_CORE = 0.5, 0.8
+# A call this short waits for nothing but the GIL, however many of them there are.
+_SHORT_SECONDS, _FOR_SHORT_CALLS = 50e-6, 2
 
 
 class Work(Protocol):
@@ -64,7 +65,7 @@ def mean_seconds(calls: int, seconds: float, cpu_seconds: float, active: int) ->
 
 
 class Pace:
-    """The time that a call is expected to take: the middle one of the latest means. Any thread."""
+    """The time a call is expected to take: the low quartile of the latest means. Any thread."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -75,12 +76,13 @@ class Pace:
         """Take a further mean into account."""
         with self._lock:
             self._means.append(mean)
-            self.seconds = sorted(self._means)[(len(self._means) - 1) // 2]
+            self.seconds = sorted(self._means)[len(self._means) // 4]
 
 
 def workers_for(calls: int, call_seconds: float) -> int:
     """How many workers a backlog of listener calls deserves, where one call takes so long."""
-    return max(1, math.ceil(calls * call_seconds / _TARGET_SECONDS))
+    workers = max(1, math.ceil(calls * call_seconds / _TARGET_SECONDS))
+    return min(workers, _FOR_SHORT_CALLS) if call_seconds < _SHORT_SECONDS else workers
 
 
 class Worker:
@@ -136,7 +138,8 @@ class WorkerPool(Generic[W]):
     def submit(self, work: W) -> None:
         """Put work in line, for as many workers as it deserves. Ignored once stopping.
 
-        They are woken at the end of the loop's round: several pulls may be answered in it.
+        On the loop's thread they are woken at the end of its round: several pulls may be answered
+        in it.
         """
         with self._lock:
             if self._stopping:
@@ -144,11 +147,14 @@ class WorkerPool(Generic[W]):
             self._line.append(work)
             if self._mustering:
                 return
-            self._mustering = True
-        self._loop.call_soon(self._muster)
+            later = self._mustering = self._loop.in_loop
+        if later:
+            self._loop.call_soon(self._muster)
+        else:
+            self._muster()
 
     def _muster(self) -> None:
-        """Wake the workers that the line deserves. Event loop's thread."""
+        """Wake the workers that the line deserves. Any thread."""
         with self._lock:
             self._mustering = False
             if self._stopping:
@@ -171,8 +177,16 @@ class WorkerPool(Generic[W]):
             calls += work.calls_left
         return workers_for(calls, self._pace.seconds)
 
+    def _has_surplus(self) -> bool:
+        """Whether workers stand in each other's way. Lock held."""
+        return self._active() > _FOR_SHORT_CALLS and 0 < self._pace.seconds < _SHORT_SECONDS
+
     def _call_up(self, count: int) -> list[Worker]:
-        """Choose `count` more workers, new ones if none is idle. Lock held; `_wake` them after."""
+        """Choose `count` more workers, new ones if none is idle. Lock held; `_wake` them after.
+
+        At most twice as many as there are: whether they help or wait for the GIL is seen then.
+        """
+        count = min(count, max(1, self._active()))
         chosen: list[Worker] = []
         while len(chosen) < count:
             if self._idle:
@@ -214,7 +228,7 @@ class WorkerPool(Generic[W]):
             calls = sum(worker.run.calls for worker in self._workers)
             active = self._active()
             stuck = calls == self._calls_seen or active == 0
-            woken = self._call_up(max(1, active) if stuck else self._wanted() - active)
+            woken = self._call_up(active + 1 if stuck else self._wanted() - active)
             self._calls_seen = calls
         self._wake(woken)
         self._loop.call_later(_WATCH_SECONDS, self._watch)
@@ -228,7 +242,7 @@ class WorkerPool(Generic[W]):
                 if len(self._workers) > self._most:
                     self._remove(worker)
                     return None
-                while self._line and not self._stopping:
+                while self._line and not self._stopping and not self._has_surplus():
                     work = self._line[0]
                     if not self._shared:
                         self._line.popleft()
