@@ -228,7 +228,7 @@ class WorkerPool(Generic[W]):
             calls = sum(worker.run.calls for worker in self._workers)
             active = self._active()
             stuck = calls == self._calls_seen or active == 0
-            woken = self._call_up(active + 1 if stuck else self._wanted() - active)
+            woken = self._call_up(max(1, active) if stuck else self._wanted() - active)
             self._calls_seen = calls
         self._wake(woken)
         self._loop.call_later(_WATCH_SECONDS, self._watch)

@@ -56,7 +56,8 @@ class Connection:
         self.address = address
         self.last_active = time.monotonic()
         self.last_received = self.last_active
-        self.partial_since: float | None = None  # a frame has begun to come, and not ended
+        # When the frame that is not complete yet began to come, monotonic; None without one.
+        self.partial_since: float | None = None
         self._loop = loop
         self._sock = sock
         self._on_command = on_command
@@ -223,9 +224,9 @@ class Connection:
                 self._close(self._closed_error(error))
                 return
             now = self.last_active = self.last_received = time.monotonic()
-            if commands:
+            if not self._splitter.pending:
                 self.partial_since = None
-            elif self.partial_since is None:
+            elif commands or self.partial_since is None:
                 self.partial_since = now
             self._hand_over(commands)
             if self._splitter.failure is not None:

@@ -37,10 +37,7 @@ _SWEEP_SECONDS = 0.5
 class Peer:
     """One client of a server. All methods belong to the loop's thread."""
 
-    __slots__ = (
-        "_changes", "_frames_seen", "_opaques", "_partial_since", "_pending", "_server",
-        "connection", "frames", "host",
-    )  # fmt: skip
+    __slots__ = ("_changes", "_opaques", "_pending", "_server", "connection", "host")
 
     def __init__(self, server: RemotingServer) -> None:
         self._server = server
@@ -48,9 +45,6 @@ class Peer:
         self._pending: dict[int, tuple[AnswerCallback, Timer]] = {}
         self._changes: dict[int, Callable[[RemotingCommand], None]] = {}
         self.connection: Connection
-        self.frames = 0  # received so far
-        self._frames_seen = 0
-        self._partial_since = 0.0
         # Address and port as they stand in stored messages: 4 or 16 bytes, then the port in 4.
         self.host = b""
 
@@ -76,15 +70,6 @@ class Peer:
             self.connection.close(f"{unsent} bytes are waiting to be read")
         elif unsent > _LARGE_BYTES:
             self._server.check_memory()
-
-    def partial_age(self, now: float) -> float:
-        """For how long a frame has been incomplete, as far as earlier calls saw it; 0 if none."""
-        if not self.connection.partial_bytes:
-            self._partial_since = 0.0
-        elif not self._partial_since or self.frames != self._frames_seen:
-            self._partial_since = now
-        self._frames_seen = self.frames
-        return now - self._partial_since if self._partial_since else 0.0
 
     def reply(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer a request, unless it wants no answer."""
@@ -272,7 +257,6 @@ class RemotingServer:
         peer = self._peers.get(connection)
         if peer is None:
             return
-        peer.frames += 1
         try:
             if command.flag & _FLAG_RESPONSE:
                 peer.answered(command)
@@ -292,11 +276,12 @@ class RemotingServer:
 
     def _sweep(self) -> None:
         now = time.monotonic()
-        for connection, peer in list(self._peers.items()):
+        for connection in list(self._peers):
             if now - connection.last_active > self._idle_seconds:
                 connection.close(f"idle for {self._idle_seconds:.0f} s")
                 continue
-            age = peer.partial_age(now)
+            since = connection.partial_since
+            age = 0.0 if since is None else now - since
             slow = connection.partial_bytes < age * _SLOWEST_BYTES_PER_SECOND
             if slow and age > self._frame_seconds:
                 connection.close(f"a frame is incomplete after {age:.0f} s")

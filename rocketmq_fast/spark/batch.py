@@ -15,7 +15,7 @@ from rocketmq_fast.spark.brokers import Brokers, retrying
 from rocketmq_fast.spark.filters import PushedFilters
 from rocketmq_fast.spark.offsets import QueueRange, now_ms, where
 from rocketmq_fast.spark.options import ReadOptions
-from rocketmq_fast.spark.planner import plan_partitions, resolve_ranges
+from rocketmq_fast.spark.planner import resolve_ranges, tasks_of
 from rocketmq_fast.spark.positions import resolve_spec
 from rocketmq_fast.spark.tasks import options_for, read_task
 
@@ -43,14 +43,7 @@ class RocketMQReader(DataSourceReader):
             )
         finally:
             brokers.close()
-        return list(
-            plan_partitions(
-                ranges,
-                max_records=options.max_records_per_partition,
-                min_partitions=options.min_partitions,
-                min_records=options.min_records_per_partition,
-            )
-        )
+        return tasks_of(ranges, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Record batches of one task's ranges. On an executor."""

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.spark.offsets import DataLossError, QueueRange
+from rocketmq_fast.spark.options import ReadOptions
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,16 @@ def report_loss(text: str, fail_on_data_loss: bool) -> None:
             f"{text}; set failOnDataLoss to false to read what is there without an error"
         )
     logger.warning("%s; reading what is there", text)
+
+
+def tasks_of(ranges: Iterable[QueueRange], options: ReadOptions) -> list[RangesPartition]:
+    """The tasks that read these ranges, as many and as large as the options want them."""
+    return plan_partitions(
+        ranges,
+        max_records=options.max_records_per_partition,
+        min_partitions=options.min_partitions,
+        min_records=options.min_records_per_partition,
+    )
 
 
 def plan_partitions(

@@ -30,7 +30,7 @@ from rocketmq_fast.spark.brokers import Brokers
 from rocketmq_fast.spark.cluster_view import ClusterView
 from rocketmq_fast.spark.offsets import now_ms, offsets_of_table, offsets_table, where
 from rocketmq_fast.spark.options import ReadOptions
-from rocketmq_fast.spark.planner import plan_partitions, report_loss, resolve_ranges
+from rocketmq_fast.spark.planner import RangesPartition, report_loss, resolve_ranges, tasks_of
 from rocketmq_fast.spark.positions import moves, resolve_spec
 from rocketmq_fast.spark.tasks import options_for, read_task
 
@@ -182,7 +182,7 @@ class StreamPlanner:
                 ends[queue] = begins[queue] + count
         return ends
 
-    def partitions(self, start: _Offsets, end: _Offsets) -> list[InputPartition]:
+    def partitions(self, start: _Offsets, end: _Offsets) -> list[RangesPartition]:
         """Tasks for [start, end) of each queue; a queue that is new since the start begins at 0."""
         ends = {queue: offset for queue, offset in end.items() if offset > start.get(queue, 0)}
         if not ends:
@@ -211,15 +211,7 @@ class StreamPlanner:
             ends,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        options = self._options
-        return list(
-            plan_partitions(
-                ranges,
-                max_records=options.max_records_per_partition,
-                min_partitions=options.min_partitions,
-                min_records=options.min_records_per_partition,
-            )
-        )
+        return tasks_of(ranges, self._options)
 
     def show_progress(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Store offsets for the group, if the user wants that. For eyes only: never read back."""
