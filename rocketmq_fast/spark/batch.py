@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.model import MessageQueue
-from rocketmq_fast.spark.brokers import Brokers, retrying
+from rocketmq_fast.spark.brokers import Brokers, naming_options, retrying
 from rocketmq_fast.spark.filters import PushedFilters
 from rocketmq_fast.spark.offsets import QueueRange, now_ms, where
 from rocketmq_fast.spark.options import ReadOptions
@@ -74,11 +74,17 @@ def chosen_topics(brokers: Brokers, options: ReadOptions) -> Sequence[str]:
 def chosen_queues(
     brokers: Brokers, options: ReadOptions
 ) -> tuple[list[MessageQueue], dict[str, str]]:
-    """The queues to read, and the brokers' addresses. Raises ConfigError, TopicRouteNotFound."""
-    topics = chosen_topics(brokers, options)
-    if not topics:
-        raise ConfigError(f"option 'topicPattern' is {options.pattern!r}: no topic has such a name")
-    queues, addresses = brokers.queues(topics)
+    """The queues to read, and the brokers' addresses.
+
+    Raises ConfigError, TopicRouteNotFound, NoNameServer, which name the option.
+    """
+    with naming_options("topic" if options.assigned is None else "assign"):
+        topics = chosen_topics(brokers, options)
+        if not topics:
+            raise ConfigError(
+                f"option 'topicPattern' is {options.pattern!r}: no topic has such a name"
+            )
+        queues, addresses = brokers.queues(topics)
     if options.assigned is not None:
         unknown = sorted(options.assigned.difference(queues))
         if unknown:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from rocketmq_fast._core import MessageBatch, RemotingCommand
@@ -18,6 +19,7 @@ from rocketmq_fast.errors import (
     BrokerError,
     BrokerNotFound,
     ConfigError,
+    NoNameServer,
     RequestTimeout,
     RocketMQError,
     TopicRouteNotFound,
@@ -298,6 +300,20 @@ class Brokers:
         if commands and not done.wait(timeout + 5.0):
             raise RequestTimeout(f"{left} of {len(commands)} requests were not answered")
         return [answer if answer is not None else RequestTimeout("no answer") for answer in answers]
+
+
+@contextlib.contextmanager
+def naming_options(topic_option: str) -> Iterator[None]:
+    """What the first look at a cluster finds wrong gets the name of the option to correct."""
+    try:
+        yield
+    except NoNameServer as error:
+        raise NoNameServer(f"option 'namesrvAddr': {error}", error.address) from error
+    except TopicRouteNotFound as error:
+        raise TopicRouteNotFound(
+            error.topic,
+            f"option {topic_option!r}: {error}; create the topic, or correct its name",
+        ) from error
 
 
 def retrying(action: Callable[[], _T], retries: int, interval: float) -> _T:

@@ -8,7 +8,7 @@ import time
 from rocketmq_fast.errors import NoNameServer, RocketMQError
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.spark.batch import chosen_queues, chosen_topics
-from rocketmq_fast.spark.brokers import Brokers, retrying
+from rocketmq_fast.spark.brokers import Brokers, naming_options, retrying
 from rocketmq_fast.spark.options import ReadOptions
 
 logger = logging.getLogger(__name__)
@@ -86,8 +86,9 @@ class ClusterView:
 
     def _find_queues(self) -> None:
         try:
-            topics = chosen_topics(self._brokers, self._options)
-            queues, addresses = self._brokers.known_queues(topics)
+            with naming_options("topic"):
+                topics = chosen_topics(self._brokers, self._options)
+                queues, addresses = self._brokers.known_queues(topics)
         except NoNameServer as error:
             if not self.queues:
                 raise

@@ -119,7 +119,7 @@ def parse_offsets(option: str, text: str, default: int) -> OffsetSpec:
     if word in words:
         return OffsetSpec(option, _WORDS[word])
     if word in _WORDS:
-        raise ConfigError(f"option {option!r} cannot be {word!r}")
+        raise ConfigError(f"option {option!r} cannot be {word!r}; it is {words[0]} or JSON")
     expected = f"{', '.join(words)} or JSON"
 
     def of_topic(topic: str, value: Any) -> Position | None:
@@ -131,7 +131,7 @@ def parse_offsets(option: str, text: str, default: int) -> OffsetSpec:
         low = COMMITTED if default == EARLIEST else LATEST
         if not low <= value <= _MAX_OFFSET:
             raise ConfigError(
-                f"option {option!r}: offset of {queue} is {value}; {low} is the least"
+                f"option {option!r}: offset of {queue} is {value}; it must be {low} to 2^63-1"
             )
         return value
 
@@ -199,7 +199,7 @@ def _parse_table(
     except ValueError as error:
         raise ConfigError(f"option {option!r} is {text!r}: not {expected} ({error})") from error
     if not isinstance(table, dict):
-        raise ConfigError(f"option {option!r} is not a JSON object of topics")
+        raise ConfigError(f"option {option!r} is {text!r}, not a JSON object of topics")
     by_topic: dict[str, Position] = {}
     by_queue: dict[MessageQueue, Position] = {}
     for topic, value in table.items():
@@ -207,9 +207,11 @@ def _parse_table(
         by_topic[topic] = default if position is None else position
         if position is not None:
             continue
-        for broker, queues in _object(option, f"topic {topic!r}", value).items():
+        if isinstance(value, str):
+            raise ConfigError(f"option {option!r}: topic {topic!r} has {value!r}, not {expected}")
+        for broker, queues in _object(option, f"topic {topic!r}", value, "brokers").items():
             place = f"topic {topic!r}, broker {broker!r}"
-            for queue_id, given in _object(option, place, queues).items():
+            for queue_id, given in _object(option, place, queues, "queues").items():
                 queue = MessageQueue(topic, broker, _queue_id(option, place, queue_id))
                 by_queue[queue] = of_queue(queue, given)
     return OffsetSpec(option, default, by_topic, by_queue)
@@ -222,8 +224,8 @@ def parse_queues(option: str, text: str) -> frozenset[MessageQueue]:
     except ValueError as error:
         raise ConfigError(f"option {option!r} is {text!r}: not JSON ({error})") from error
     found = set()
-    for topic, brokers in _object(option, "it", table).items():
-        for broker, ids in _object(option, f"topic {topic!r}", brokers).items():
+    for topic, brokers in _object(option, "it", table, "topics").items():
+        for broker, ids in _object(option, f"topic {topic!r}", brokers, "brokers").items():
             place = f"topic {topic!r}, broker {broker!r}"
             if not isinstance(ids, list):
                 raise ConfigError(f"option {option!r}: {place} has {ids!r}, not a list of queues")
@@ -243,9 +245,9 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _object(option: str, place: str, value: Any) -> dict[str, Any]:
+def _object(option: str, place: str, value: Any, of: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigError(f"option {option!r}: {place} has {value!r}, not an object")
+        raise ConfigError(f"option {option!r}: {place} has {value!r}, not an object of {of}")
     return value
 
 

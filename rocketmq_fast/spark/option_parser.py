@@ -5,15 +5,18 @@ Reading and writing have tables of their own options; those of the connection ar
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rocketmq_fast.client.namespaces import check_namespace
+from rocketmq_fast.client.namespaces import Namespace, check_namespace
 from rocketmq_fast.client.options import ClientOptions, name_server_list
 from rocketmq_fast.errors import ConfigError
-from rocketmq_fast.protocol.names import check_group
+from rocketmq_fast.protocol.names import check_group, check_topic
 
 # Canonical name -> other names for it.
 CONNECTION_OPTIONS: dict[str, tuple[str, ...]] = {
@@ -31,7 +34,8 @@ CONNECTION_OPTIONS: dict[str, tuple[str, ...]] = {
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
 _UNITS |= {"g": 1 << 30, "gb": 1 << 30}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_RESERVED_GROUP = "DEFAULT_CONSUMER"
+_TLS_FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
+_NOT_BLANK = ("accessKey", "secretKey", "securityToken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +119,27 @@ class OptionParser:
 
     def connection(self) -> ConnectOptions:
         """CONNECTION_OPTIONS."""
-        servers = name_server_list(self._given.get("namesrvAddr"))
-        if not servers:
-            raise ConfigError(
-                "option 'namesrvAddr' is not set, and neither is the environment's NAMESRV_ADDR"
-            )
+        servers = self._name_servers()
+        for name in _NOT_BLANK:
+            if self.optional(name) == "":
+                raise ConfigError(f"option {name!r} is blank; leave it out where it is not needed")
         for one, other in (("accessKey", "secretKey"), ("tlsCertFile", "tlsKeyFile")):
             if (one in self) != (other in self):
                 raise ConfigError(f"options {one!r} and {other!r} are needed both")
         if "securityToken" in self and "accessKey" not in self:
             raise ConfigError("option 'securityToken' needs 'accessKey' and 'secretKey'")
         use_tls = self.boolean("useTLS", False)
-        for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile", "tlsInsecure"):
+        for name in (*_TLS_FILES, "tlsInsecure"):
             if name in self and not use_tls:
                 raise ConfigError(f"option {name!r} needs 'useTLS' to be true")
+        for name in _TLS_FILES:
+            path = self.optional(name)
+            if path is not None and not os.path.isfile(path):
+                raise ConfigError(f"option {name!r} is {path!r}: the driver has no such file")
         namespace = self.optional("namespace")
         if namespace is not None:
-            check_namespace(namespace)
+            with self._naming("namespace"):
+                check_namespace(namespace)
         return ConnectOptions(
             servers,
             namespace,
@@ -145,14 +153,58 @@ class OptionParser:
             self.boolean("tlsInsecure", False),
         )
 
-    def group(self, name: str, default: str) -> str:
-        """The name of a group."""
-        value = self.text(name, default)
+    def _name_servers(self) -> tuple[str, ...]:
+        given = self._given.get("namesrvAddr")
+        if given is not None and not given.strip(";, "):
+            raise ConfigError(
+                f"option {self.spelled('namesrvAddr')!r} is blank; it is host:port;host:port"
+            )
+        with self._naming("namesrvAddr"):
+            servers = name_server_list(given)
+        if not servers:
+            raise ConfigError(
+                "option 'namesrvAddr' is not set, and neither is the environment's NAMESRV_ADDR"
+            )
+        return servers
+
+    @contextlib.contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """What the client's checks say gets the name of the option."""
         try:
-            check_group(value, _RESERVED_GROUP)
+            yield
         except ConfigError as error:
             raise ConfigError(f"option {self.spelled(name)!r}: {error}") from error
+
+    def group(self, name: str, default: str, reserved: str) -> str:
+        """The name of a group, which is not the one that is RocketMQ's own."""
+        value = self.text(name, default)
+        with self._naming(name):
+            check_group(value, reserved)
         return value
+
+    def topics(self, name: str, names: Iterable[str], namespace: str | None) -> tuple[str, ...]:
+        """Names of topics, each once; with the namespace they must not be too long."""
+        found: list[str] = []
+        for topic in (topic.strip() for topic in names):
+            with self._naming(name):
+                check_topic(topic)
+                check_topic(Namespace(namespace).wrap(topic))
+            if topic not in found:
+                found.append(topic)
+        return tuple(found)
+
+    def listed(self, name: str) -> list[str]:
+        """Names in a JSON list, as Spark hands over several paths."""
+        value = self.text(name, "")
+        try:
+            names = json.loads(value)
+        except ValueError:
+            names = None
+        if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+            raise ConfigError(
+                f'option {self.spelled(name)!r} is {value!r}, not a JSON list of names as ["A","B"]'
+            )
+        return names
 
     def boolean(self, name: str, default: bool) -> bool:
         """A flag, given as true or false."""

@@ -6,7 +6,6 @@ Spark's Kafka source, call the same thing.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from rocketmq_fast._core import TagFilter
 from rocketmq_fast.errors import ConfigError
 from rocketmq_fast.model import MessageQueue
-from rocketmq_fast.protocol.names import check_topic
+from rocketmq_fast.protocol.names import DEFAULT_CONSUMER_GROUP
 from rocketmq_fast.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -45,6 +44,7 @@ READ_OPTIONS: dict[str, tuple[str, ...]] = {
     "group": (),
     "columns": (),
     "includeProperties": (),
+    "decodeBody": (),
     "startingOffsets": (),
     "startingTimestamp": (),
     "startingOffsetsByTimestamp": (),
@@ -103,6 +103,7 @@ class ReadOptions:
     sql: str | None
     group: str
     columns: tuple[str, ...]
+    decode_body: bool
     starting_offsets: OffsetSpec
     ending_offsets: OffsetSpec
     time_strategy: str
@@ -143,9 +144,10 @@ def _read_options(given: OptionParser, streaming: bool | None) -> ReadOptions:
             if name in given:
                 kind = "batch" if streaming else "streaming"
                 raise ConfigError(f"option {given.spelled(name)!r} is for {kind} reads only")
-    topics, pattern, assigned = _topics(given)
-    starting = _starting(given, LATEST if streaming else EARLIEST)
-    ending = _ending(given)
+    connect = given.connection()
+    topics, pattern, assigned = _topics(given, connect.namespace)
+    starting = _place(given, "starting", LATEST if streaming else EARLIEST, EARLIEST)
+    ending = _place(given, "ending", LATEST, LATEST)
     if pattern is None:
         starting.check_topics(topics)
         ending.check_topics(topics)
@@ -163,21 +165,29 @@ def _read_options(given: OptionParser, streaming: bool | None) -> ReadOptions:
     if commit_offsets and "group" not in given:
         raise ConfigError("option 'commitOffsets' needs 'group', which shows the progress")
     tags, sql = _filter(given)
+    on_corrupt = given.choice("onCorruptMessage", "fail", "skip", "raw")
+    decode_body = given.boolean("decodeBody", False)
+    if decode_body and on_corrupt == "raw":
+        raise ConfigError(
+            "option 'onCorruptMessage' is raw: stored bytes are no text; it needs 'decodeBody' to "
+            "be false"
+        )
     return ReadOptions(
-        connect=given.connection(),
+        connect=connect,
         topics=topics,
         pattern=pattern,
         assigned=assigned,
         tags=tags,
         sql=sql,
-        group=given.group("group", DEFAULT_GROUP),
+        group=given.group("group", DEFAULT_GROUP, DEFAULT_CONSUMER_GROUP),
         columns=_columns(given),
+        decode_body=decode_body,
         starting_offsets=starting,
         ending_offsets=ending,
         time_strategy=given.choice("startingOffsetsByTimestampStrategy", "latest", "error"),
         group_fallback=given.choice("groupOffsetFallback", "earliest", "latest", "error"),
         fail_on_data_loss=given.boolean("failOnDataLoss", True),
-        on_corrupt=given.choice("onCorruptMessage", "fail", "skip", "raw"),
+        on_corrupt=on_corrupt,
         max_records_per_partition=given.optional_integer("maxRecordsPerPartition", 1),
         min_partitions=given.optional_integer("minPartitions", 1),
         min_records_per_partition=given.integer("minRecordsPerPartition", 10_000, 0),
@@ -190,12 +200,13 @@ def _read_options(given: OptionParser, streaming: bool | None) -> ReadOptions:
         commit_offsets=commit_offsets,
         push_filters=given.boolean("pushFilters", False),
         arrow_batch_rows=given.integer("arrowBatchRows", 10_000, 1),
-        arrow_batch_bytes=given.size("arrowBatchBytes", 16 << 20, 1 << 30),
+        # Text has three bytes for one that is malformed, and 2 GiB at most.
+        arrow_batch_bytes=given.size("arrowBatchBytes", 16 << 20, 1 << (28 if decode_body else 30)),
         pull_batch_size=given.integer("pullBatchSize", 32, 1, 1 << 16),
         pull_pipeline=given.integer("pullPipeline", 8, 1, 256),
-        pull_timeout=given.integer("pullTimeoutMs", 20_000, 1) / 1000,
-        retries=given.integer("fetchOffset.numRetries", 3, 0),
-        retry_interval=given.integer("fetchOffset.retryIntervalMs", 1_000, 0) / 1000,
+        pull_timeout=given.integer("pullTimeoutMs", 20_000, 1, 2**31 - 1) / 1000,
+        retries=given.integer("fetchOffset.numRetries", 3, 0, 1000),
+        retry_interval=given.integer("fetchOffset.retryIntervalMs", 1_000, 0, 3_600_000) / 1000,
     )
 
 
@@ -206,7 +217,7 @@ def _check_times(start: Position, end: Position) -> None:
 
 
 def _topics(
-    given: OptionParser,
+    given: OptionParser, namespace: str | None
 ) -> tuple[tuple[str, ...], str | None, frozenset[MessageQueue] | None]:
     """Topics, pattern and queues; the topics are those of the queues where these are given."""
     ways = [name for name in ("topic", "topicPattern", "assign") if name in given]
@@ -229,47 +240,27 @@ def _topics(
         return (), value, None
     if ways[0] == "assign":
         queues = parse_queues("assign", value)
-        return _checked_topics("assign", sorted({queue.topic for queue in queues})), None, queues
-    if given.spelled("topic") == "paths":  # load(["A", "B"])
-        names = [str(name) for name in json.loads(value)]
-    else:
-        names = value.split(",")
-    return _checked_topics(given.spelled("topic"), names), None, None
+        named = sorted({queue.topic for queue in queues})
+        return given.topics("assign", named, namespace), None, queues
+    names = given.listed("topic") if given.spelled("topic") == "paths" else value.split(",")
+    return given.topics("topic", names, namespace), None, None
 
 
-def _checked_topics(option: str, names: list[str]) -> tuple[str, ...]:
-    topics: list[str] = []
-    for name in (name.strip() for name in names):
-        try:
-            check_topic(name)
-        except ConfigError as error:
-            raise ConfigError(f"option {option!r}: {error}") from error
-        if name not in topics:
-            topics.append(name)
-    return tuple(topics)
+def _place(given: OptionParser, end: str, default: int, left_out: int) -> OffsetSpec:
+    """Where the range starts or ends; `left_out` is for queues that a JSON leaves out.
 
-
-def _starting(given: OptionParser, default: int) -> OffsetSpec:
-    # A time for all is the strongest, then times, then offsets: as with Spark's Kafka source.
-    if "startingTimestamp" in given:
-        name = "startingTimestamp"
+    A time for all is the strongest, then times, then offsets: as with Spark's Kafka source.
+    """
+    name = f"{end}Timestamp"
+    if name in given:
         return OffsetSpec(name, parse_time(name, given.text(name, "")))
-    if "startingOffsetsByTimestamp" in given:
-        name = "startingOffsetsByTimestamp"
-        return parse_times(name, given.text(name, ""), EARLIEST)
-    if "startingOffsets" in given:
-        return parse_offsets("startingOffsets", given.text("startingOffsets", ""), EARLIEST)
-    return OffsetSpec("startingOffsets", default)
-
-
-def _ending(given: OptionParser) -> OffsetSpec:
-    if "endingTimestamp" in given:
-        name = "endingTimestamp"
-        return OffsetSpec(name, parse_time(name, given.text(name, "")))
-    if "endingOffsetsByTimestamp" in given:
-        name = "endingOffsetsByTimestamp"
-        return parse_times(name, given.text(name, ""), LATEST)
-    return parse_offsets("endingOffsets", given.text("endingOffsets", "latest"), LATEST)
+    name = f"{end}OffsetsByTimestamp"
+    if name in given:
+        return parse_times(name, given.text(name, ""), left_out)
+    name = f"{end}Offsets"
+    if name in given:
+        return parse_offsets(name, given.text(name, ""), left_out)
+    return OffsetSpec(name, default)
 
 
 def _filter(given: OptionParser) -> tuple[str, str | None]:
@@ -299,7 +290,10 @@ def _columns(given: OptionParser) -> tuple[str, ...]:
     value = given.optional("columns")
     if value is None:
         return COLUMNS if with_properties else COLUMNS[: COLUMNS.index("properties")]
-    names = column_names(name.strip() for name in value.split(","))
+    try:
+        names = column_names(name.strip() for name in value.split(","))
+    except ConfigError as error:
+        raise ConfigError(f"option 'columns': {error}") from error
     if not with_properties and "properties" in names:
         raise ConfigError("option 'columns' names 'properties', 'includeProperties' is false")
     return names

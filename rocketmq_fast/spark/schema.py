@@ -66,12 +66,16 @@ def column_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def schema_of(names: Iterable[str]) -> StructType:
-    """The Spark schema of some columns, in their order."""
-    return StructType([StructField(name, _TYPES[name]) for name in names])
+def schema_of(names: Iterable[str], *, decode_body: bool = False) -> StructType:
+    """The Spark schema of some columns, in their order; the body as text if that is wanted."""
+    return StructType([StructField(name, _type(name, decode_body)) for name in names])
 
 
-def check_schema(schema: StructType) -> tuple[str, ...]:
+def _type(name: str, decode_body: bool) -> DataType:
+    return StringType() if decode_body and name == "body" else _TYPES[name]
+
+
+def check_schema(schema: StructType, *, decode_body: bool = False) -> tuple[str, ...]:
     """Columns of a schema that the user gave: any subset of ours, in any order.
 
     Raises ConfigError for an unknown column or another type. A field may be declared not null only
@@ -83,11 +87,12 @@ def check_schema(schema: StructType) -> tuple[str, ...]:
             f"columns of a schema are spelled as the source spells them: {', '.join(COLUMNS)}"
         )
     for field in schema.fields:
-        wanted = _TYPES[field.name]
+        wanted = _type(field.name, decode_body)
         if field.dataType != wanted:
+            hint = "; option 'decodeBody' makes it text" if wanted == BinaryType() else ""
             raise ConfigError(
                 f"column {field.name!r} is {wanted.simpleString()}, "
-                f"the schema says {field.dataType.simpleString()}"
+                f"the schema says {field.dataType.simpleString()}{hint}"
             )
         if not field.nullable and field.name in ("tags", "keys", "bornTimestamp", "storeTimestamp"):
             raise ConfigError(f"column {field.name!r} can be null, the schema says it cannot")

@@ -44,7 +44,8 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the options ask for. Raises ConfigError for any wrong option."""
-        return schema_of(ReadOptions.of(self.options, streaming=None).columns)
+        options = ReadOptions.of(self.options, streaming=None)
+        return schema_of(options.columns, decode_body=options.decode_body)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Batch reader for a part of the columns."""

@@ -26,7 +26,7 @@ RAW_SYS_FLAG = -1
 
 def options_for(schema: StructType, options: ReadOptions) -> ReadOptions:
     """The options of a read whose schema the user gave. Raises ConfigError."""
-    columns = check_schema(schema)
+    columns = check_schema(schema, decode_body=options.decode_body)
     if options.on_corrupt == "raw":
         for field in schema.fields:
             if not field.nullable:
@@ -57,8 +57,25 @@ def read_task(
         table = pa.record_batch(batch)
         # A user's schema may say "not null", which changes the type and not the data.
         if not table.schema.equals(wanted):
-            table = pa.RecordBatch.from_arrays(table.columns, schema=wanted)
+            columns = table.columns
+            if options.decode_body and "body" in options.columns:
+                place = options.columns.index("body")
+                columns[place] = _as_text(columns[place])
+            table = pa.RecordBatch.from_arrays(columns, schema=wanted)
         yield table
+
+
+def _as_text(bodies: pa.Array) -> pa.Array:
+    """Binary as text; what is malformed is replaced, as it is in all text of the source."""
+    import pyarrow as pa
+
+    try:
+        return bodies.cast(pa.string())  # looks at every byte, copies none
+    except pa.ArrowInvalid:
+        texts = [
+            None if one is None else one.decode("utf-8", "replace") for one in bodies.to_pylist()
+        ]
+        return pa.array(texts, pa.string())
 
 
 def _raw_rows(messages: list[RawMessage], wanted: pa.Schema) -> pa.RecordBatch:

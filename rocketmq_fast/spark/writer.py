@@ -22,7 +22,7 @@ from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.producer.compression import Compressor
 from rocketmq_fast.producer.outgoing import Packer
 from rocketmq_fast.producer.producer import Running
-from rocketmq_fast.spark.brokers import retrying
+from rocketmq_fast.spark.brokers import naming_options, retrying
 from rocketmq_fast.spark.writer_options import WriteOptions, check_columns
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ class WriteTask:
             finally:
                 running.stop()
 
-        retrying(ask, options.retries, options.retry_interval)
+        with naming_options("topic"):
+            retrying(ask, options.retries, options.retry_interval)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> SentMessages:
         """Send everything. Raises WriteError."""

@@ -24,7 +24,6 @@ from rocketmq_fast.producer.options import ProducerOptions, producer_options
 from rocketmq_fast.protocol.names import (
     DEFAULT_PRODUCER_GROUP,
     NOT_SENDABLE_TOPICS,
-    check_group,
     check_topic,
 )
 from rocketmq_fast.spark.option_parser import CONNECTION_OPTIONS, ConnectOptions, OptionParser
@@ -80,15 +79,10 @@ class WriteOptions:
                 check_write_topic(Namespace(connection.namespace).wrap(topic))
             except ConfigError as error:
                 raise ConfigError(f"option {parser.spelled('topic')!r}: {error}") from error
-        group = parser.text("producerGroup", DEFAULT_GROUP)
-        try:
-            check_group(group, DEFAULT_PRODUCER_GROUP)
-        except ConfigError as error:
-            raise ConfigError(f"option {parser.spelled('producerGroup')!r}: {error}") from error
         return cls(
             connection=connection,
             topic=topic,
-            group=group,
+            group=parser.group("producerGroup", DEFAULT_GROUP, DEFAULT_PRODUCER_GROUP),
             single=parser.choice("sendMode", "batch", "single") == "single",
             batch_bytes=parser.size("batchBytes", 1 << 20, MAX_BATCH_BYTES),
             max_in_flight=parser.integer("maxInFlight", 8, 1, 1000),
