@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 
 import pytest
 
+import rocketmq_fast
 from tests.style import CORE, PACKAGE, ROOT, Import, imports_of, module_name, sources
 
 # Each layer and what it may use besides itself. A module straight in rocketmq_fast/ is a layer of
@@ -163,3 +165,38 @@ def test_clients_are_loaded_without_the_embedded_cluster() -> None:
         "assert rmq.embedded.Cluster is sys.modules['rocketmq_fast.embedded'].Cluster"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
+
+
+def test_public_names_are_loaded_when_they_are_used() -> None:
+    """The package alone loads nothing, and every name, for people and type checkers, is there."""
+    program = (
+        "import sys, rocketmq_fast as rmq\n"
+        "loaded = [name for name in sys.modules if name.startswith('rocketmq_fast')]\n"
+        "assert sorted(loaded) == ['rocketmq_fast', 'rocketmq_fast._version'], loaded\n"
+        "assert set(rmq.__all__) <= set(dir(rmq))\n"
+        "assert rmq.errors.BrokerError is rmq.BrokerError\n"
+        "names = {name: getattr(rmq, name) for name in rmq.__all__}\n"
+        "import pickle\n"
+        "assert pickle.loads(pickle.dumps(rmq.Message)) is names['Message']\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {
+        (f"{node.module}", alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    used = {
+        (f"rocketmq_fast.{home}", name)
+        for home, names in rocketmq_fast._HOMES.items()
+        for name in names.split()
+    }
+    assert used | {("rocketmq_fast", "embedded")} == typed
+    assert {name for _, name in typed} | {"__version__"} == set(rocketmq_fast.__all__)
+
+
+def test_an_unknown_name_of_the_package_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'PushConsumr'"):
+        _ = rocketmq_fast.PushConsumr  # type: ignore[attr-defined]
