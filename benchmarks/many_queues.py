@@ -75,7 +75,7 @@ def measure_queues(
     while owned() < queues and time.perf_counter() < until:
         time.sleep(_LOOK_SECONDS)
     assigned = time.perf_counter() - began
-    complete = reader.done.wait(max(0.0, until - time.perf_counter()))
+    complete = reader.wait(max(0.0, until - time.perf_counter()))
     pulled = time.perf_counter() - began
     rounds = _Rounds(running).run(_ROUNDS, timeout)
     cpu, wall = time.process_time(), time.perf_counter()
@@ -84,9 +84,9 @@ def measure_queues(
     result: dict[str, object] = {
         "queues": queues,
         "topics": len(topics),
-        "messages": reader.messages,
+        "messages": reader.total("messages"),
         "complete": complete,
-        "bytes": reader.bytes,
+        "bytes": reader.total("bytes"),
         "assigned_seconds": assigned,
         "reached_seconds": pulled,
         "round_seconds": rounds,

@@ -34,7 +34,7 @@ class _Clock:
 
     @property
     def going(self) -> bool:
-        return not self.reader.done.is_set() and time.monotonic() < self._end
+        return not self.reader.complete and time.monotonic() < self._end
 
 
 def _poll(consumer: rmq.PullConsumer, clock: _Clock, most: int) -> None:
@@ -45,14 +45,15 @@ def _poll(consumer: rmq.PullConsumer, clock: _Clock, most: int) -> None:
 
 
 def _poll_arrow(consumer: rmq.PullConsumer, clock: _Clock, most: int) -> None:
-    reader = clock.reader
+    tally = None
     while clock.going:
         batch = consumer.poll_arrow(_WAIT_SECONDS, most)
         if len(batch):
-            if not reader.first:
-                reader.first = time.perf_counter()
+            if tally is None:
+                tally = clock.reader.tally()
             body = pa.record_batch(batch).column("body")
-            reader.note(len(body), pc.sum(pc.binary_length(body)).as_py(), 0)
+            tally.messages += len(body)
+            tally.bytes += pc.sum(pc.binary_length(body)).as_py()
 
 
 async def _poll_async(
@@ -90,18 +91,7 @@ def consume(
         with rmq.PullConsumer(group, **options) as consumer:
             consumer.subscribe(topic)
             (_poll if kind == POLL else _poll_arrow)(consumer, clock, most)
-    reader = clock.reader
-    complete = reader.done.is_set()
-    seconds = (reader.last if complete else time.perf_counter()) - reader.first
-    return {
-        "messages": reader.messages,
-        "complete": complete,
-        "bytes": reader.bytes,
-        "calls": reader.calls,
-        "seconds": seconds,
-        "messages_per_second": reader.messages / seconds,
-        **used(),
-    }
+    return {**clock.reader.result(), **used()}
 
 
 def main() -> None:

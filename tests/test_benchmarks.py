@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -436,7 +437,7 @@ def test_the_sampler_notes_progress() -> None:
     reader = push_client.Reader(1)
     with push_client.Sampler(reader, 0.001) as sampler:
         while not sampler.samples:
-            reader.done.wait(0.01)
+            time.sleep(0.01)
     assert sampler.samples[0]["rss_bytes"] > 1 << 20
 
 

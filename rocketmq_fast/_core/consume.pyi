@@ -12,8 +12,16 @@ class ConsumeContext:
     @property
     def message_queue(self) -> MessageQueue: ...
 
+class OrderlyContext:
+    message_queue: MessageQueue
+    auto_commit: bool
+    suspend_current_queue_time_millis: int
+    def __init__(self, message_queue: MessageQueue) -> None: ...
+
 class QueueState:
     dropped: bool
+    releasing: bool
+    locked_until: float
     def __init__(self, message_queue: MessageQueue) -> None: ...
     @property
     def message_queue(self) -> MessageQueue: ...
@@ -58,13 +66,25 @@ class ConsumeWorker:
     @property
     def calls(self) -> int: ...
     @property
+    def succeeded(self) -> int: ...
+    @property
     def seconds(self) -> float: ...
     def flush(self) -> None: ...
-    def count(self, calls: int, seconds: float) -> None: ...
     def consume(
         self,
         chunk: Chunk,
         listener: Callable[[list[MessageExt], ConsumeContext], object],
         on_failure: FailureCallback,
         stopping: Callable[[], bool],
-    ) -> int: ...
+    ) -> None: ...
+    def consume_in_order(
+        self,
+        queue: QueueState,
+        batch_size: int,
+        listener: Callable[[list[MessageExt], OrderlyContext], object],
+        settle: Callable[
+            [QueueState, list[MessageExt], OrderlyContext, object, BaseException | None],
+            float | None,
+        ],
+        pause: Callable[[float], float | None],
+    ) -> float | None: ...

@@ -1,4 +1,4 @@
-"""The inner loop of concurrent consumption: messages of a pull, listener calls, acknowledgements."""
+"""The inner loops of consumption: messages that wait, listener calls, acknowledgements."""
 
 cimport cython
 from libc.limits cimport INT_MAX
@@ -9,9 +9,10 @@ from rocketmq_fast._core.queue cimport ProcessQueue
 
 import time
 
-from rocketmq_fast.model import ConsumeStatus
+from rocketmq_fast.model import ConsumeStatus, OrderlyStatus
 
 cdef object _SUCCESS = ConsumeStatus.CONSUME_SUCCESS
+cdef object _IN_ORDER = OrderlyStatus.SUCCESS
 cdef object _monotonic = time.monotonic
 
 # Acknowledgements of calls this fast are gathered; a slower listener's progress is kept call by call.
@@ -33,10 +34,27 @@ cdef class ConsumeContext:
         self.ack_index = INT_MAX
 
 
-cdef class QueueState:
-    """The part of an assigned queue that the loop looks at: its messages, and whether it is lost.
+@cython.freelist(16)
+cdef class OrderlyContext:
+    """What an orderly listener is told, and may change, about one call.
 
-    Subclasses add `on_removed(offset)`, called after an acknowledgement with the offset to commit.
+    auto_commit: False leaves the commit to COMMIT; then ROLLBACK gives everything since the last
+        commit again.
+    suspend_current_queue_time_millis: how long SUSPEND and ROLLBACK wait; -1: the option's value.
+    """
+
+    def __cinit__(self, message_queue):
+        self.message_queue = message_queue
+        self.auto_commit = True
+        self.suspend_current_queue_time_millis = -1
+
+
+cdef class QueueState:
+    """The part of an assigned queue that the loops look at: its messages, and whether it is lost.
+
+    Orderly: `releasing`, it is to be given up once nobody is on it; `locked_until`, the monotonic time
+    up to which the broker's lock is relied on. Subclasses add `on_removed(offset)`, called after an
+    acknowledgement with the offset to commit.
     """
 
     def __init__(self, message_queue):
@@ -84,9 +102,15 @@ cdef class Chunk:
 
 
 cdef class ConsumeWorker:
-    """One worker's way through chunks. `since` is the monotonic time at which the running listener
-    call began, 0.0 between calls; `chunk`, `start`, `stop` say what it works on.
+    """One worker's way through chunks, or through queues in order.
+
+    `calls`, `succeeded` (messages) and `seconds` count since the worker was made. `since` is the
+    monotonic time at which the running listener call began, 0.0 between calls; `chunk`, `start`, `stop`
+    say what it works on, when that is a chunk.
     """
+
+    def __cinit__(self):
+        self._committed = -1
 
     cdef int _acknowledge(self, Chunk chunk) except -1:
         """Remove what was consumed from the queue, and report the offset to commit."""
@@ -107,24 +131,19 @@ cdef class ConsumeWorker:
         cdef Chunk chunk = self.chunk
         if chunk is not None:
             self._acknowledge(chunk)
-
-    def count(self, long long calls, double seconds):
-        """Add listener calls that were made elsewhere."""
-        self.calls += calls
-        self.seconds += seconds
+        self._tell_commit()
 
     def consume(self, Chunk chunk not None, listener, on_failure, stopping):
         """Claim batches of the chunk and call the listener until none is left.
 
         Ends early when the queue is dropped or stopping() is true. A result that is not plain success
         goes to on_failure(chunk, start, stop, messages, status, context, error), which settles these
-        messages. Returns the number of messages claimed.
+        messages and counts what succeeded of them.
         """
         cdef MessageBatch batch = chunk.batch
         cdef QueueState queue = chunk.queue
         cdef ConsumeContext context
         cdef list messages
-        cdef size_t claimed = 0
         cdef size_t start
         cdef size_t stop
         cdef double now = _monotonic()
@@ -141,7 +160,6 @@ cdef class ConsumeWorker:
                 if stop > chunk.end:
                     stop = chunk.end
                 chunk.next = stop
-                claimed += stop - start
                 if start != self._done_stop:
                     self._acknowledge(chunk)  # another worker claimed what lies between
                     self._done_start = start
@@ -167,6 +185,7 @@ cdef class ConsumeWorker:
                     break  # the result is void: another member has the queue now
                 if status is _SUCCESS and context.ack_index >= <int>(stop - start) - 1:
                     self._done_stop = stop
+                    self.succeeded += <long long>(stop - start)
                 else:
                     self._acknowledge(chunk)
                     on_failure(chunk, start, stop, messages, status, context, error)
@@ -183,4 +202,69 @@ cdef class ConsumeWorker:
             self._acknowledge(chunk)
             self.chunk = None
             self.seconds += now - flushed
-        return claimed
+
+    cdef int _tell_commit(self) except -1:
+        """Report the offset up to which messages were committed in order."""
+        cdef QueueState queue = self._queue
+        cdef int64_t offset = self._committed
+        if queue is None or offset < 0:
+            return 0
+        self._committed = -1  # before anything that could let another thread in here
+        if not queue.dropped:
+            queue.on_removed(offset)
+        return 0
+
+    def consume_in_order(self, QueueState queue not None, size_t batch_size, listener, settle, pause):
+        """Take messages in offset order and call the listener until none is left.
+
+        pause(now) is asked first, then every GATHER_SECONDS, and when the queue is to be released or its
+        lock has run out. A result that is not plain success goes to settle(queue, messages, context,
+        status, error). Whatever the two return, other than None, ends the turn and is returned. None
+        is returned when nothing is left, or the queue is lost.
+        """
+        cdef OrderlyContext context
+        cdef list messages
+        cdef object status
+        cdef object error
+        cdef object wait = None
+        cdef double begun
+        cdef double now = _monotonic()
+        cdef double asked = now - 1.0
+        self._queue = queue
+        self._committed = -1
+        try:
+            while not queue.dropped:
+                if now - asked > GATHER_SECONDS or queue.releasing or now >= queue.locked_until:
+                    self._tell_commit()
+                    asked = now
+                    wait = pause(now)
+                    if wait is not None:
+                        break
+                messages = queue.process_queue.take(batch_size)
+                if not messages:
+                    break
+                context = OrderlyContext.__new__(OrderlyContext, queue.message_queue)
+                error = None
+                begun = now
+                try:
+                    status = listener(messages, context)
+                except BaseException as raised:  # a listener must not take the worker down
+                    status = None
+                    error = raised
+                now = _monotonic()
+                self.calls += 1
+                self.seconds += now - begun
+                if queue.dropped:
+                    break  # the result is void: the lock, or the offset, was lost meanwhile
+                if status is _IN_ORDER and context.auto_commit:
+                    self.succeeded += <long long>len(messages)
+                    self._committed = queue.process_queue.commit()
+                else:
+                    self._tell_commit()
+                    wait = settle(queue, messages, context, status, error)
+                    if wait is not None:
+                        break
+        finally:
+            self._tell_commit()
+            self._queue = None
+        return wait

@@ -26,5 +26,7 @@ cdef class ProcessQueue:
     cdef rmf_queue *_queue
     cdef rmf_guard _guard
 
+    cpdef list take(self, size_t limit)
+    cpdef int64_t commit(self) except? -2
     cdef int64_t remove_run(self, MessageBatch batch, size_t start, size_t stop) except? -2
     cdef int _release(self, void *owner) except -1

@@ -121,7 +121,7 @@ cdef class ProcessQueue:
         self._release(released)
         return offset
 
-    def take(self, size_t limit):
+    cpdef list take(self, size_t limit):
         """List of up to `limit` messages with the smallest offsets, which count as taken now."""
         cdef rmf_queue_item *items
         cdef int64_t count
@@ -155,7 +155,7 @@ cdef class ProcessQueue:
             rmf_free(items)
         return messages
 
-    def commit(self):
+    cpdef int64_t commit(self) except? -2:
         """Drop the taken messages. Returns the largest taken offset plus one, -1 when none was taken."""
         cdef void *released
         cdef int64_t offset

@@ -49,9 +49,8 @@ class AssignedQueue(QueueState):
         self.last_illegal = _NEVER
         self.min_offset = -1  # of the broker, from the last answer, as max_offset
         self.max_offset = -1
-        self.locked_at = _NEVER  # orderly: when the broker last confirmed our lock
+        self.distrust_lock()
         self.busy = False  # orderly: a worker is on it
-        self.releasing = False  # orderly: to be given up when the worker is done
         self.waiting_for_room = False
         self.waiting_for_master = False
         self.room_timer: Timer | None = None
@@ -63,11 +62,16 @@ class AssignedQueue(QueueState):
     @property
     def locked(self) -> bool:
         """Orderly: whether the lock was confirmed lately enough to be relied on."""
-        return time.monotonic() - self.locked_at < LOCK_LIFE_SECONDS
+        return time.monotonic() < self.locked_until
+
+    def confirm_lock(self, at: float) -> None:
+        """Orderly: the broker said at this monotonic time, or later, that the lock is ours."""
+        self.locked_at = at
+        self.locked_until = at + LOCK_LIFE_SECONDS
 
     def distrust_lock(self) -> None:
         """Orderly: consume no more before the broker has confirmed the lock."""
-        self.locked_at = _NEVER
+        self.locked_at = self.locked_until = _NEVER
 
     def hold(self, offset: int) -> None:
         """Keep the commit at or below this offset: a message there could not be decoded."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from rocketmq_fast._core import MessageBatch, MessageExt
 from rocketmq_fast._core.consume import Chunk, ConsumeContext
@@ -68,21 +68,8 @@ class ConsumeConcurrentlyService(PooledService[Chunk]):
         return self._pool.stopping
 
     def _perform(self, chunk: Chunk, worker: Worker) -> None:
-        run = worker.run
-        calls, seconds = run.calls, run.seconds
-        settled = 0
-
-        def on_failure(chunk: Chunk, start: int, stop: int, *result: Any) -> None:
-            nonlocal settled
-            settled += stop - start
-            self._on_failure(chunk, start, stop, *result)
-
-        claimed = run.consume(chunk, self._listener, on_failure, self._is_stopping)
-        counters = self._stats.topic(chunk.queue.message_queue.topic)
-        with self._lock:
-            counters.calls += run.calls - calls
-            counters.call_seconds += run.seconds - seconds
-            counters.succeeded += claimed - settled  # those were counted one by one
+        worker.run.consume(chunk, self._listener, self._on_failure, self._is_stopping)
+        worker.report(self._stats.topic(chunk.queue.message_queue.topic), self._lock)
 
     # ------------------------------------------------------------------------------ results
 
@@ -110,10 +97,7 @@ class ConsumeConcurrentlyService(PooledService[Chunk]):
         succeeded = status is ConsumeStatus.CONSUME_SUCCESS
         acked = min(context.ack_index + 1, stop - start) if succeeded else 0
         settled = start + max(0, acked)
-        counters = self._stats.topic(queue.message_queue.topic)
-        with self._lock:
-            counters.failed += stop - settled
-            counters.succeeded += settled - start
+        self._count(queue, settled - start, stop - settled)
         unsent: list[int] = []
         if self._broadcasting and settled < stop:
             logger.warning("broadcasting has no retry; given up: %s", where)
@@ -163,11 +147,6 @@ class ConsumeConcurrentlyService(PooledService[Chunk]):
             return "retrying later"
         which = "" if last == len(messages) else f"{last} of {len(messages)} "
         return f"moving {which}to the dead letters"
-
-    def flush(self) -> None:
-        """Acknowledge what workers gathered before the listener calls that hold them up."""
-        for worker in self._pool.workers():
-            worker.run.flush()
 
     def give_back_expired(self, queues: Iterable[AssignedQueue]) -> None:
         """Send back messages whose listener call is older than consume_timeout.

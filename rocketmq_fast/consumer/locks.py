@@ -60,7 +60,7 @@ class QueueLocks:
                 continue
             for assigned in group:
                 if assigned.message_queue in held:
-                    assigned.locked_at = now
+                    assigned.confirm_lock(now)
                 else:
                     self._on_lost(assigned)
 

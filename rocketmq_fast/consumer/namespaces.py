@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rocketmq_fast._core import MessageExt, RemotingCommand
-from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast._core.consume import ConsumeContext, OrderlyContext
 from rocketmq_fast.client.namespaces import Namespace
 from rocketmq_fast.client.records import plain_records
 from rocketmq_fast.consumer.async_listener import is_async_listener
-from rocketmq_fast.consumer.orderly import OrderlyContext
 
 
 def plain_answer(answer: RemotingCommand, names: Namespace, check_crc: bool) -> RemotingCommand:

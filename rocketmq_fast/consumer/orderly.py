@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from rocketmq_fast._core import MessageBatch, MessageExt
+from rocketmq_fast._core.consume import OrderlyContext, QueueState
 from rocketmq_fast._core.message import count_reconsume
 from rocketmq_fast.consumer.assigned import AssignedQueue
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.pool import PooledService, Worker
-from rocketmq_fast.consumer.stats import ConsumerStats, TopicCounters
+from rocketmq_fast.consumer.stats import ConsumerStats
 from rocketmq_fast.errors import RocketMQError
 from rocketmq_fast.model import MessageQueue, OrderlyStatus
 from rocketmq_fast.remoting.loop import EventLoop
@@ -28,22 +28,6 @@ _AGAIN_SECONDS = 0.01
 _NOT_LOCKED_SECONDS = 0.1
 _SUSPEND_MIN_MILLIS, _SUSPEND_MAX_MILLIS = 10, 30_000
 _NO_LIMIT = 2**31 - 1
-
-
-class OrderlyContext:
-    """What an orderly listener is told, and may change, about one call.
-
-    auto_commit: False leaves the commit to COMMIT; then ROLLBACK gives everything since the last
-        commit again.
-    suspend_current_queue_time_millis: how long SUSPEND and ROLLBACK wait; -1: the option's value.
-    """
-
-    __slots__ = ("auto_commit", "message_queue", "suspend_current_queue_time_millis")
-
-    def __init__(self, message_queue: MessageQueue) -> None:
-        self.message_queue = message_queue
-        self.auto_commit = True
-        self.suspend_current_queue_time_millis = -1
 
 
 OrderlyListener = Callable[[list[MessageExt], OrderlyContext], object]
@@ -70,35 +54,6 @@ class _QueueWork:
         """At least 1, also for a lost queue: its worker ends what is to be ended."""
         messages = self.queue.process_queue
         return max(1, -(-(messages.count - messages.taken_count) // self._batch_size))
-
-
-class _Tally:
-    """What a worker's turn at a queue adds to the counters of its topic.
-
-    It is gathered: all workers would wait for a lock that each takes for every message.
-    """
-
-    __slots__ = ("call_seconds", "calls", "counters", "failed", "lock", "since", "succeeded")
-
-    def __init__(self, counters: TopicCounters, lock: threading.Lock, now: float) -> None:
-        self.counters = counters
-        self.lock = lock
-        self._clear(now)
-
-    def _clear(self, now: float) -> None:
-        self.since = now
-        self.calls = self.succeeded = self.failed = 0
-        self.call_seconds = 0.0
-
-    def add(self, now: float) -> None:
-        """Add what was gathered."""
-        counters = self.counters
-        with self.lock:
-            counters.calls += self.calls
-            counters.call_seconds += self.call_seconds
-            counters.succeeded += self.succeeded
-            counters.failed += self.failed
-        self._clear(now)
 
 
 class ConsumeOrderlyService(PooledService[_QueueWork]):
@@ -193,67 +148,43 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
     def _consume(self, queue: AssignedQueue, worker: Worker) -> float | None:
         """Consume until empty or stopped. Returns when to go on, None for not at all."""
         begun = time.monotonic()
-        tally = _Tally(self._stats.topic(queue.message_queue.topic), self._lock, begun)
-        try:
-            return self._consume_until(queue, worker, tally, begun)
-        finally:
-            tally.add(time.monotonic())
+        counters = self._stats.topic(queue.message_queue.topic)
 
-    def _consume_until(
-        self, queue: AssignedQueue, worker: Worker, tally: _Tally, begun: float
-    ) -> float | None:
-        now = begun
-        messages = queue.process_queue
-        while True:
-            if queue.dropped or queue.releasing or self._pool.stopping:
-                return None if queue.dropped else _AGAIN_SECONDS
-            if not queue.locked:
+        def pause(now: float) -> float | None:
+            worker.report(counters, self._lock)
+            if queue.releasing or self._pool.stopping:
+                return _AGAIN_SECONDS
+            if now >= queue.locked_until:
                 return _NOT_LOCKED_SECONDS
             if now - begun > CONTINUOUS_SECONDS:
                 return _AGAIN_SECONDS
-            if now - begun > _SLICE_SECONDS and self._pool.waiting:
-                return 0.0
-            taken = messages.take(self._batch_size)
-            if not taken:
-                return None
-            context = OrderlyContext(queue.message_queue)
-            status, error = None, None
-            try:
-                status = self._listener(taken, context)
-            except BaseException as raised:  # noqa: BLE001  a listener must not end the worker
-                error = raised
-            before, now = now, time.monotonic()
-            worker.run.count(1, now - before)
-            tally.calls += 1
-            tally.call_seconds += now - before
-            if queue.dropped:
-                return None  # the result is void: the lock, or the offset, was lost meanwhile
-            wait = self._settle(queue, taken, context, status, error, tally)
-            if wait is not None:
-                return wait
-            if now - tally.since > _SLICE_SECONDS:
-                tally.add(now)
+            return 0.0 if now - begun > _SLICE_SECONDS and self._pool.waiting else None
+
+        try:
+            return worker.run.consume_in_order(
+                queue, self._batch_size, self._listener, self._settle, pause
+            )
+        finally:
+            worker.report(counters, self._lock)
 
     def _settle(
         self,
-        queue: AssignedQueue,
+        state: QueueState,
         taken: list[MessageExt],
         context: OrderlyContext,
         status: object,
         error: BaseException | None,
-        tally: _Tally,
     ) -> float | None:
-        """Apply a result. Returns how long the queue is suspended, None to go on."""
-        if status is OrderlyStatus.SUCCESS:
-            tally.succeeded += len(taken)
-            if context.auto_commit:
-                queue.on_removed(queue.process_queue.commit())
+        """Apply a result that is not plain success. How long to suspend the queue, None: not."""
+        queue = cast(AssignedQueue, state)
+        if status is OrderlyStatus.SUCCESS:  # without auto_commit
+            self._count(queue, len(taken), 0)
             return None
         where = f"{queue.message_queue} offsets {taken[0].queue_offset} to {taken[-1].queue_offset}"
         if status is OrderlyStatus.COMMIT:
             if context.auto_commit:
                 logger.warning("COMMIT means nothing with auto_commit; taken as SUCCESS: %s", where)
-            tally.succeeded += len(taken)
+            self._count(queue, len(taken), 0)
             queue.on_removed(queue.process_queue.commit())
             return None
         if status is OrderlyStatus.ROLLBACK and not context.auto_commit:
@@ -269,7 +200,7 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
                 status,
                 where,
             )
-        tally.failed += len(taken)
+        self._count(queue, 0, len(taken))
         return self._suspend(queue, taken, context)
 
     def _suspend(

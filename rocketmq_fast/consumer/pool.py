@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
-from rocketmq_fast._core.consume import ConsumeWorker
+from rocketmq_fast._core.consume import ConsumeWorker, QueueState
 from rocketmq_fast.consumer.options import PushConsumerOptions
-from rocketmq_fast.consumer.stats import ConsumerStats
+from rocketmq_fast.consumer.stats import ConsumerStats, TopicCounters
 from rocketmq_fast.remoting.loop import EventLoop
 
 logger = logging.getLogger(__name__)
@@ -88,13 +88,24 @@ def workers_for(calls: int, call_seconds: float) -> int:
 class Worker:
     """One thread's state. `run.calls` and `run.seconds` count its listener calls."""
 
-    __slots__ = ("park", "run", "thread")
+    __slots__ = ("_reported", "park", "run", "thread")
 
     def __init__(self) -> None:
         self.run = ConsumeWorker()
         self.park = _thread.allocate_lock()
         self.park.acquire()
         self.thread: threading.Thread | None = None
+        self._reported = (0, 0.0, 0)
+
+    def report(self, counters: TopicCounters, lock: threading.Lock) -> None:
+        """Add what was done since the last report, all of it on one topic, to its counters."""
+        run = self.run
+        calls, seconds, succeeded = self._reported
+        self._reported = run.calls, run.seconds, run.succeeded
+        with lock:
+            counters.calls += run.calls - calls
+            counters.call_seconds += run.seconds - seconds
+            counters.succeeded += run.succeeded - succeeded
 
 
 class WorkerPool(Generic[W]):
@@ -381,6 +392,18 @@ class PooledService(ABC, Generic[W]):
     @abstractmethod
     def _perform(self, work: W, worker: Worker) -> None:
         """Do work. A worker's thread."""
+
+    def _count(self, queue: QueueState, succeeded: int, failed: int) -> None:
+        """Count messages of a call that was settled outside of the workers' loops."""
+        counters = self._stats.topic(queue.message_queue.topic)
+        with self._lock:
+            counters.succeeded += succeeded
+            counters.failed += failed
+
+    def flush(self) -> None:
+        """Acknowledge what workers gathered before the listener calls that hold them up."""
+        for worker in self._pool.workers():
+            worker.run.flush()
 
     @property
     def threads(self) -> int:

@@ -309,7 +309,7 @@ class Assignment:
             return None
         assigned = self._queue_type(queue, start, self._store, self._flow)
         if self._order is not None:
-            assigned.locked_at = locked_at
+            assigned.confirm_lock(locked_at)
         with self._lock:
             closed = self._closed
             if not closed:
@@ -387,7 +387,7 @@ class Assignment:
             fresh.size_limit_bytes = assigned.size_limit_bytes
             fresh.broker_id = assigned.broker_id
             fresh.paused = assigned.paused
-            fresh.locked_at = assigned.locked_at
+            fresh.confirm_lock(assigned.locked_at)
             fresh.last_illegal = assigned.last_illegal
             self._table[queue] = fresh
         self._store.update(queue, offset, increase_only=False)

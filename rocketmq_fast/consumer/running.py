@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from rocketmq_fast._core import MessageBatch, MessageExt
-from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast._core.consume import ConsumeContext, OrderlyContext
 from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.client.instances import acquire_instance, release_instance, unique_instance_name
 from rocketmq_fast.client.records import plain_records
@@ -30,7 +30,7 @@ from rocketmq_fast.consumer.namespaces import plain_listener
 from rocketmq_fast.consumer.offsets import HURRY_SECONDS, OffsetStore, RemoteOffsetStore
 from rocketmq_fast.consumer.options import PushConsumerOptions
 from rocketmq_fast.consumer.order import LOCK_AGAIN_SECONDS, Order
-from rocketmq_fast.consumer.orderly import ConsumeOrderlyService, OrderlyContext, OrderlyListener
+from rocketmq_fast.consumer.orderly import ConsumeOrderlyService, OrderlyListener
 from rocketmq_fast.consumer.pull import ILLEGAL_AGAIN_SECONDS, Puller
 from rocketmq_fast.consumer.rebalance import Assignment, StartOffsets
 from rocketmq_fast.consumer.returns import Returns
@@ -313,8 +313,7 @@ class RunningConsumer:
 
     def settle_progress(self) -> None:
         """Take over what workers have gathered. Any thread."""
-        if isinstance(self.service, ConsumeConcurrentlyService):
-            self.service.flush()
+        self.service.flush()
 
     def on_changed(self) -> None:
         """Brokers learn the subscriptions anew, as Java's client has them do."""

@@ -23,10 +23,9 @@ from rocketmq_fast import (
     PushConsumer,
     RemotingCommand,
 )
-from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast._core.consume import ConsumeContext, OrderlyContext
 from rocketmq_fast.client.namespaces import Namespace, namespace_of_endpoint
 from rocketmq_fast.client.records import plain_records
-from rocketmq_fast.consumer.orderly import OrderlyContext
 from rocketmq_fast.protocol.codes import RequestCode
 from tests.apache import java
 from tests.brokers import TestBroker
