@@ -8,7 +8,7 @@
 #
 # PYTHON=...        interpreter for the environment (3.11 or newer; else the first one found)
 # DEMO_ARGS=...     options of `rocketmq-fast demo`
-# TEST_ARGS=...     options of pytest, instead of the whole suite
+# TEST_ARGS=...     options of pytest, instead of the whole suite on two processes
 # BENCH_ARGS=...    options of the benchmark run
 # FUZZ_SECONDS=...  how long `make fuzz` runs each decoder
 # FUZZ_ARGS=...     further options of it: --target messages --seed 7
@@ -21,6 +21,8 @@ KEY := $(firstword $(shell cksum pyproject.toml scripts/requirements.py | cksum)
 VENV_STAMP := $(VENV)/.installed-$(KEY)
 LINK_STAMP := $(VENV)/.linked-$(KEY)
 FUZZ_SECONDS ?= 60
+# A file stays on one process: its tests share brokers. In their order: the longest are not the last.
+TEST_ARGS ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
 .PHONY: help venv build demo test bench bench-report fuzz lint wheel clean distclean

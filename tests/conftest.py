@@ -10,6 +10,7 @@ import os
 import platform
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.machinery import PathFinder
@@ -18,6 +19,10 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
+
+# A job that a shell starts in the background ignores SIGINT, and so does all that it starts; the
+# programs under test are told to end by it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = [f"tests.{path.stem}" for path in sorted(TESTS.glob("fix_*.py"))]
 

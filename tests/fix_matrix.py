@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
 import pytest
 
 from tests.fix_cluster import BROKERS
@@ -53,45 +56,60 @@ class Matrix:
 _KEY = pytest.StashKey[Matrix]()
 
 
-def _place(item: pytest.Item) -> tuple[str, str] | None:
-    """(test, broker) of an item with the fixture; other parameters belong to the test's name."""
-    callspec = getattr(item, "callspec", None)
-    if callspec is None or _FIXTURE not in callspec.params:
+def _place(nodeid: str) -> tuple[str, str] | None:
+    """(test, broker) of a test with the fixture; other parameters belong to the test's name.
+
+    Told by the id alone: that is what the controller of several workers has.
+    """
+    path, _, test = nodeid.partition("::")
+    name, _, ids = test.partition("[")
+    parts = ids.removesuffix("]").split("-")
+    broker = next((part for part in parts if part in BROKERS), None)
+    if broker is None:
         return None
-    broker = callspec.params[_FIXTURE]
-    others = [part for part in callspec.id.split("-") if part != broker]
-    name = getattr(item, "originalname", item.name)
-    return f"{item.path.stem}::{name}" + (f"[{'-'.join(others)}]" if others else ""), broker
+    others = "-".join(part for part in parts if part != broker)
+    return f"{PurePosixPath(path).stem}::{name}" + (f"[{others}]" if others else ""), broker
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One matrix per run."""
-    config.stash[_KEY] = Matrix()
+    """One matrix per run: of the controller where there are workers."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Collector(config.stash.setdefault(_KEY, Matrix())))
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note the cells that are to be filled."""
-    for item in session.items:
-        place = _place(item)
-        if place is not None:
-            session.config.stash[_KEY].expect(*place)
+class _Collector:
+    """Fills the matrix from what pytest, or its workers, report."""
 
+    def __init__(self, matrix: Matrix) -> None:
+        self._matrix = matrix
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
-    """Take each phase's result."""
-    report: pytest.TestReport = yield
-    place = _place(item)
-    if place is not None:
-        matrix = item.config.stash[_KEY]
+    def _expect(self, nodeids: Iterable[str]) -> None:
+        for nodeid in nodeids:
+            place = _place(nodeid)
+            if place is not None:
+                self._matrix.expect(*place)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note the cells that are to be filled."""
+        self._expect(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """As ``pytest_collection_finish``, where workers collect."""
+        self._expect(ids)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take each phase's result."""
+        place = _place(report.nodeid)
+        if place is None:
+            return
         if report.skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-            matrix.record(*place, "skip", str(reason).removeprefix("Skipped: "))
+            self._matrix.record(*place, "skip", str(reason).removeprefix("Skipped: "))
         elif report.failed:
-            matrix.record(*place, "FAIL", f"{report.when} failed, see above")
+            self._matrix.record(*place, "FAIL", f"{report.when} failed, see above")
         elif report.when == "call":
-            matrix.record(*place, "pass", "")
-    return report
+            self._matrix.record(*place, "pass", "")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

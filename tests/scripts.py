@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-SECONDS = 120.0
+SECONDS = 240.0
 
 
 def environment(namesrv_addr: str | None = None, **more: str) -> dict[str, str]:
