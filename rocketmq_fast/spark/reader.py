@@ -19,7 +19,7 @@ from functools import partial
 from rocketmq_fast._core import ArrowBatch, ArrowBuilder, MessageBatch, RemotingCommand, TagFilter
 from rocketmq_fast._core.message import decode_command
 from rocketmq_fast.client.broker_calls import number_field, read_command
-from rocketmq_fast.consumer.namespaces import plain_answer
+from rocketmq_fast.client.records import plain_records
 from rocketmq_fast.errors import (
     BrokerError,
     ConnectionClosed,
@@ -28,7 +28,7 @@ from rocketmq_fast.errors import (
     RocketMQError,
 )
 from rocketmq_fast.model import MessageQueue
-from rocketmq_fast.protocol.codes import ResponseCode
+from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from rocketmq_fast.spark.brokers import Brokers
 from rocketmq_fast.spark.offsets import DataLossError, QueueRange, where
 from rocketmq_fast.spark.options import ReadOptions
@@ -83,10 +83,11 @@ class _Window:
 class _Queue:
     """A range being read: windows in flight or complete, in order."""
 
-    __slots__ = ("next_start", "part", "step", "warned", "windows")
+    __slots__ = ("fields", "next_start", "part", "step", "warned", "windows")
 
-    def __init__(self, part: QueueRange, step: int) -> None:
+    def __init__(self, part: QueueRange, step: int, fields: dict[str, str]) -> None:
         self.part = part
+        self.fields = fields  # of its pulls, but for offset and count
         self.next_start = part.start
         self.step = step
         self.windows: deque[_Window] = deque()
@@ -119,7 +120,7 @@ class RangesReader:
         # Where a filter leaves messages out, no offset is missed.
         self._complete_offsets = self._filter is None and options.sql is None
         step = options.pull_batch_size if self._complete_offsets else _FILTERED_WINDOW
-        self._queues = deque(_Queue(part, step) for part in ranges)
+        self._queues = deque(_Queue(part, step, self._fields(part)) for part in ranges)
         self._builder = ArrowBuilder(columns)
         self._row_limit = min(_FIRST_ROWS, options.arrow_batch_rows)
         self._outstanding = 0
@@ -128,6 +129,18 @@ class RangesReader:
         self._complete = False
         self._failure: Exception | None = None
         self._closed = False
+
+    def _fields(self, part: QueueRange) -> dict[str, str]:
+        options = self._options
+        sql = options.sql
+        return read_command(
+            self._names.wrap(options.group),
+            self._names.wrap_queue(part.queue),
+            part.start,
+            options.pull_batch_size,
+            options.tags if sql is None else sql,
+            "TAG" if sql is None else "SQL92",
+        ).ext_fields
 
     def __iter__(self) -> Iterator[Batch]:
         self._loop.call_soon(self._pump)
@@ -197,20 +210,18 @@ class RangesReader:
     def _ask(self, window: _Window) -> None:
         if self._closed:
             return
-        options = self._options
-        queue = self._names.wrap_queue(window.queue.part.queue)
-        group = self._names.wrap(options.group)
-        count = options.pull_batch_size
+        queue = window.queue
+        count = self._options.pull_batch_size
         if self._complete_offsets:
             count = min(count, window.end - window.cursor)
-        if options.sql is None:
-            command = read_command(group, queue, window.cursor, count, options.tags)
-        else:
-            command = read_command(group, queue, window.cursor, count, options.sql, "SQL92")
+        # A copy: what goes out may be signed.
+        fields = queue.fields.copy()
+        fields["queueOffset"] = str(window.cursor)
+        fields["maxMsgNums"] = str(count)
         self._client.invoke_async(
-            window.queue.part.address,
-            command,
-            options.pull_timeout,
+            queue.part.address,
+            RemotingCommand(RequestCode.PULL_MESSAGE, fields),
+            self._options.pull_timeout,
             partial(self._on_answer, window),
         )
 
@@ -249,10 +260,11 @@ class RangesReader:
 
     def _step(self, window: _Window, answer: RemotingCommand) -> bool:
         """Take what a pull found. False when the same offset is asked for again later."""
-        begin = number_field(answer, "nextBeginOffset", window.queue.at(window.cursor))
+        begin = _next_begin(window, answer)
         if answer.code == ResponseCode.SUCCESS:
             if self._names:
-                answer = plain_answer(answer, self._names, True)
+                body = plain_records(answer.body, self._names, True)
+                answer = RemotingCommand(answer.code, answer.ext_fields, body)
             batch = decode_command(answer, True, _MAX_BODY)
             raw = self._check(window, batch, begin, answer.body)
             window.parts.append((batch, raw))
@@ -302,7 +314,7 @@ class RangesReader:
 
     def _moved(self, window: _Window, answer: RemotingCommand) -> None:
         """The broker calls the offset illegal: it has less than it had, or another queue."""
-        begin = number_field(answer, "nextBeginOffset", window.queue.at(window.cursor))
+        begin = _next_begin(window, answer)
         low, high = answer.ext_fields.get("minOffset"), answer.ext_fields.get("maxOffset")
         self._lost(window, f"the broker has [{low}, {high})")
         window.cursor = begin if begin > window.cursor else window.end
@@ -390,6 +402,15 @@ class RangesReader:
         with self._changed:
             self._ready.append(batch)
             self._changed.notify()
+
+
+def _next_begin(window: _Window, answer: RemotingCommand) -> int:
+    """Where to ask on. Raises HeaderError that says where."""
+    try:
+        return int(answer.ext_fields["nextBeginOffset"])
+    except (KeyError, ValueError):
+        # Only now: to put the place into words takes longer than all else here.
+        return number_field(answer, "nextBeginOffset", window.queue.at(window.cursor))
 
 
 def _stored(body: bytes, position: int) -> bytes:

@@ -13,11 +13,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketmq_fast.errors import ConfigError
-from rocketmq_fast.spark.batch import PushingReader, RocketMQReader
 from rocketmq_fast.spark.options import ReadOptions
 from rocketmq_fast.spark.schema import schema_of
-from rocketmq_fast.spark.writer import RocketMQStreamWriter, RocketMQWriter
-from rocketmq_fast.spark.writer_options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
@@ -28,6 +25,8 @@ class RocketMQDataSource(DataSource):
 
     `select` does not spare the source any work: name the columns by the option `columns` or by
     `.schema(...)`, which both take any part of the source's columns.
+
+    Spark makes one in a process for each step of a query: what one step needs is loaded there.
     """
 
     _planned = False
@@ -49,6 +48,8 @@ class RocketMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Batch reader for a part of the columns."""
+        from rocketmq_fast.spark.batch import PushingReader, RocketMQReader
+
         options = ReadOptions.of(self.options)
         return (PushingReader if options.push_filters else RocketMQReader)(schema, options)
 
@@ -64,11 +65,17 @@ class RocketMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Batch writer of rows with these columns. Raises RocketMQError for what cannot work."""
+        from rocketmq_fast.spark.writer import RocketMQWriter
+        from rocketmq_fast.spark.writer_options import WriteOptions
+
         return RocketMQWriter(schema, WriteOptions.of(self.options), overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Streaming writer of rows with these columns. Raises RocketMQError as `writer`."""
+        from rocketmq_fast.spark.writer import RocketMQStreamWriter
+        from rocketmq_fast.spark.writer_options import WriteOptions
+
         options = WriteOptions.of(self.options)
         return RocketMQStreamWriter(schema, options, overwrite, check=not self._planned)
