@@ -17,9 +17,18 @@ from tests.apache import wire
 from tests.require import require
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from tests.brokers import TestBroker
 
 _T = TypeVar("_T")
+# A query that hangs ends; nothing else depends on it.
+SECONDS = 300
+PATIENT = {"sendTimeoutMs": "60000"}  # a send that timed out would be stored twice
 SEND_BATCH_MESSAGE = 320
 _STREAM_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 _BATCH = 200
@@ -71,6 +80,92 @@ def patiently(run_stream: Callable[[], _T]) -> _T:
         # Not at once again: another such process shall have come through the imports first.
         subprocess.run([sys.executable, "-c", f"import {_STREAM_PROCESS}"], check=True)
     raise AssertionError("the process that plans a stream did not start")
+
+
+def to_files(frame: DataFrame, place: Path) -> StreamingQuery:
+    """Run a stream into Parquet files below `place` until all is read that was there at the start.
+
+    Its checkpoint is there too: another run goes on from it.
+    """
+    writer = frame.writeStream.format("parquet").option("path", str(place / "rows"))
+    return to_end(writer.option("checkpointLocation", str(place / "checkpoint")))
+
+
+def to_end(writer: DataStreamWriter) -> StreamingQuery:
+    """Run a query until all is read that was there at the start."""
+    writer.trigger(availableNow=True)
+
+    def run() -> StreamingQuery:
+        query = writer.start()
+        try:
+            assert query.awaitTermination(SECONDS), "the query did not end"
+        finally:
+            query.stop()
+        return query
+
+    return patiently(run)
+
+
+def started(writer: DataStreamWriter) -> StreamingQuery:
+    """A running query that has read what was there."""
+
+    def run() -> StreamingQuery:
+        query = writer.start()
+        try:
+            query.processAllAvailable()
+        except BaseException:
+            query.stop()
+            raise
+        return query
+
+    return patiently(run)
+
+
+def batch_rows(options: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows of a batch read without Spark: its plan and its tasks run here, one after another."""
+    from rocketmq_fast.spark.batch import RocketMQReader
+    from rocketmq_fast.spark.options import ReadOptions
+    from rocketmq_fast.spark.schema import SCHEMA
+
+    reader = RocketMQReader(SCHEMA, ReadOptions.of(options))
+    batches = (batch for partition in reader.partitions() for batch in reader.read(partition))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def no_kept_producers() -> Iterator[None]:
+    """This process stands for a worker: it leaves no producer behind."""
+    from rocketmq_fast.spark.writer import kept_producers
+
+    yield
+    kept_producers.clear()
+
+
+def save(frame: DataFrame, broker: TestBroker, **options: object) -> None:
+    """Write a frame to a broker, each row once."""
+    given = {"namesrvAddr": broker.namesrv_addr, **PATIENT}
+    given |= {name: str(value) for name, value in options.items()}
+    frame.write.format("rocketmq").options(**given).mode("append").save()
+
+
+def stored(broker: TestBroker, topic: str, queues: int) -> list[Any]:
+    """All messages of a topic, by raw pulls and the readable decoder."""
+    from rocketmq_fast.client.broker_calls import read_command
+    from tests.reference.message import decode_messages
+
+    found = []
+    for queue_id in range(queues):
+        queue = broker.queue(topic, queue_id)
+        offset, end = 0, broker.max_offset(topic, queue_id)
+        while offset < end:
+            command = read_command("witness", queue, offset, 32, "*")
+            answer = broker.wire.invoke(broker.broker_addr, command)
+            assert answer.code == 0, answer.remark
+            decoded = decode_messages(answer.body, check_crc=True)
+            assert not decoded.errors
+            found += decoded.messages
+            offset = int(answer.ext_fields["nextBeginOffset"])
+    return found
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from rocketmq_fast.errors import (
     TopicRouteNotFound,
 )
 from rocketmq_fast.model import MessageQueue
-from tests.fix_spark import Filled
+from tests.fix_spark import Filled, batch_rows
 from tests.require import require
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ from pyspark.sql.datasource import (  # noqa: E402
     LessThan,
 )
 
-from rocketmq_fast.spark.batch import PushingReader, RocketMQReader  # noqa: E402
-from rocketmq_fast.spark.brokers import Brokers, cached_brokers, retrying  # noqa: E402
+from rocketmq_fast.spark.batch import PushingReader  # noqa: E402
+from rocketmq_fast.spark.brokers import Brokers, kept_brokers, retrying  # noqa: E402
 from rocketmq_fast.spark.offsets import DataLossError  # noqa: E402
 from rocketmq_fast.spark.option_parser import ConnectOptions  # noqa: E402
 from rocketmq_fast.spark.options import ReadOptions  # noqa: E402
@@ -70,17 +70,16 @@ def test_nobody_there() -> None:
 
 def test_one_client_per_process_until_a_task_is_retried(spark_topic: Filled) -> None:
     key = ConnectOptions((spark_topic.namesrv_addr,))
-    first = cached_brokers(key)
-    assert cached_brokers(key) is first
-    second = cached_brokers(key, fresh=True)
+    first = kept_brokers.get(key)
+    assert kept_brokers.get(key) is first
+    second = kept_brokers.get(key, fresh=True)
     try:
         assert second is not first
         assert first.client.closed
-        assert cached_brokers(key) is second
+        assert kept_brokers.get(key) is second
         assert second.queues(["SparkRead"])[0]
     finally:
-        second.close()
-        cached_brokers(key, fresh=True).close()
+        kept_brokers.clear()
 
 
 @pytest.mark.parametrize(
@@ -113,13 +112,7 @@ def test_what_can_pass_is_tried_again(
 def rows(broker: TestBroker, **options: object) -> list[tuple[str, int, int]]:
     """What a batch read finds: its plan and its tasks, run here."""
     given = {"namesrvAddr": broker.namesrv_addr} | {n: str(value) for n, value in options.items()}
-    reader = RocketMQReader(SCHEMA, ReadOptions.of(given))
-    found = []
-    for partition in reader.partitions():
-        for batch in reader.read(partition):
-            columns = (batch.column(n).to_pylist() for n in ("topic", "queueId", "queueOffset"))
-            found += list(zip(*columns, strict=True))
-    return sorted(found)
+    return sorted((row["topic"], row["queueId"], row["queueOffset"]) for row in batch_rows(given))
 
 
 def test_starts_and_ends_on_brokers(broker: TestBroker) -> None:

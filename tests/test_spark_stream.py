@@ -9,44 +9,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_fast.model import MessageQueue
-from tests.fix_spark import Filled, fill, patiently
+from tests.fix_spark import SECONDS, Filled, fill, started, to_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from tests.brokers import TestBroker
 
 pytestmark = pytest.mark.spark
 
 COLUMNS = "queueId,queueOffset,body"
-SECONDS = 300
 
 
 def stream(spark: SparkSession, filled: Filled, **more: object) -> DataFrame:
     options = filled.options(columns=COLUMNS, latestOffsetIntervalMs=0, **more)
     return spark.readStream.format("rocketmq").options(**options).load()
-
-
-def to_files(frame: DataFrame, place: Path) -> StreamingQuery:
-    """Run until all is read that was there at the start."""
-    writer: DataStreamWriter = (
-        frame.writeStream.format("parquet")
-        .option("path", str(place / "rows"))
-        .option("checkpointLocation", str(place / "checkpoint"))
-        .trigger(availableNow=True)
-    )
-
-    def run() -> StreamingQuery:
-        query = writer.start()
-        try:
-            assert query.awaitTermination(SECONDS), "the query did not end"
-        finally:
-            query.stop()
-        return query
-
-    return patiently(run)
 
 
 def rows_of(spark: SparkSession, place: Path) -> list[tuple[int, int, str]]:
@@ -104,21 +82,10 @@ def test_a_first_batch_that_fails_loses_nothing(
     filled = fill(spark_cluster, "StreamLatest", {0: 50})
     found: list[tuple[int, int]] = []
 
-    def started(sink: Any) -> StreamingQuery:
-        """A query that has read what was there."""
+    def into(sink: Any) -> StreamingQuery:
         frame = stream(spark, filled, routeRefreshMs=0).drop("body")
         writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path))
-
-        def run() -> StreamingQuery:
-            query = writer.start()
-            try:
-                query.processAllAvailable()
-            except BaseException:
-                query.stop()
-                raise
-            return query
-
-        return patiently(run)
+        return started(writer)
 
     def fail(frame: DataFrame, batch_id: int) -> None:
         if frame.count():
@@ -127,7 +94,7 @@ def test_a_first_batch_that_fails_loses_nothing(
     def keep(frame: DataFrame, batch_id: int) -> None:
         found.extend((row.queueId, row.queueOffset) for row in frame.collect())
 
-    query = started(fail)
+    query = into(fail)
     try:
         filled.send(0, [b"in the first batch"] * 3)
         with pytest.raises(StreamingQueryException, match="the sink is broken"):
@@ -135,7 +102,7 @@ def test_a_first_batch_that_fails_loses_nothing(
     finally:
         query.stop()
     filled.send(0, [b"while nobody read"] * 2)
-    query = started(keep)
+    query = into(keep)
     try:
         assert found == [(0, offset) for offset in range(50, 55)]
         spark_cluster.create_topic("StreamLatest", queues=2)

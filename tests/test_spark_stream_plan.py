@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.errors import BrokerNotFound, ConfigError, ConnectError
 from rocketmq_fast.model import MessageQueue
 from tests.fix_spark import Filled, fill
 from tests.require import require
+from tests.waiting import wait_for
 
 require("spark")  # before what imports pyspark
 
@@ -299,20 +301,32 @@ def test_data_loss_names_queue_wanted_and_smallest(spark_cluster: Any, planners:
     assert planned(lax.partitions({mine: 8, gone: 3}, {mine: 30, gone: 4})) == {0: (8, 10)}
 
 
-def test_a_deleted_beginning(spark_cluster: Any, planners: Planners) -> None:
-    filled = fill(spark_cluster, "PlanOld", {0: 10})
-    mine = queue(0, filled.topic, filled.broker_name)
-    planner = planners(filled, routeRefreshMs=600_000, latestOffsetIntervalMs=600_000)
-    lax = planners(
-        filled, routeRefreshMs=600_000, latestOffsetIntervalMs=600_000, failOnDataLoss="false"
-    )
-    for one in (planner, lax):
-        one._view.refresh()
-        one._view.bounds[mine] = (6, 10)
-    with pytest.raises(DataLossError, match="offset 2 is wanted, the smallest is 6"):
-        planner.next_offsets({mine: 2}, unlimited=True)
-    assert lax.next_offsets({mine: 2}, unlimited=True) == {mine: 10}
-    assert planned(lax.partitions({mine: 2}, {mine: 10})) == {0: (6, 10)}
+def test_a_deleted_beginning(planners: Planners) -> None:
+    """The broker keeps 64 KiB; a query comes back that was away for too long."""
+    most = 64 << 10
+    with Cluster(
+        mapped_file_size_commit_log=8 << 10, max_log_bytes=most, retention_interval=0.05
+    ) as cluster:
+        filled = fill(cluster, "PlanOld", {0: 400})
+
+        def expired() -> bool:
+            return (
+                cluster._call(lambda it: it.state.store.log.end - it.state.store.log.start) <= most
+            )
+
+        wait_for(expired, "the broker to delete old messages")
+        mine = queue(0, filled.topic, filled.broker_name)
+        planner, lax = planners(filled), planners(filled, failOnDataLoss="false")
+        ((low, high),) = planner._brokers.bounds(
+            [mine], {filled.broker_name: filled.broker_addr}
+        ).values()
+        assert 50 < low < high == 400
+        with pytest.raises(DataLossError, match=f"offset 50 is wanted, the smallest is {low}; set"):
+            planner.next_offsets({mine: 50}, unlimited=True)
+        with pytest.raises(DataLossError, match=rf"\[50, 400\): the broker has \[{low}, 400\)"):
+            planner.partitions({mine: 50}, {mine: 400})
+        assert lax.next_offsets({mine: 50}, unlimited=True) == {mine: 400}
+        assert planned(lax.partitions({mine: 50}, {mine: 400})) == {0: (low, 400)}
 
 
 def test_a_broker_that_is_away(spark_cluster: Any, planners: Planners) -> None:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rocketmq_fast.client.broker_calls import read_command
 from rocketmq_fast.model import Message, MessageQueue
 from rocketmq_fast.producer.selectors import select_by_hash
 from tests.brokers import TestBroker, Wire
-from tests.reference.message import decode_messages
+from tests.fix_spark import PATIENT, save, stored
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -23,34 +22,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PATIENT = {"sendTimeoutMs": "60000"}  # a send that timed out would be stored twice
-
-
-def stored(broker: TestBroker, topic: str, queues: int) -> list[Any]:
-    """All messages of a topic, by raw pulls and the readable decoder."""
-    found = []
-    for queue_id in range(queues):
-        queue = broker.queue(topic, queue_id)
-        offset, end = 0, broker.max_offset(topic, queue_id)
-        while offset < end:
-            command = read_command("witness", queue, offset, 32, "*")
-            answer = broker.wire.invoke(broker.broker_addr, command)
-            assert answer.code == 0, answer.remark
-            decoded = decode_messages(answer.body, check_crc=True)
-            assert not decoded.errors
-            found += decoded.messages
-            offset = int(answer.ext_fields["nextBeginOffset"])
-    return found
-
 
 def digest(bodies: Any) -> str:
     return hashlib.sha256(b"".join(sorted(hashlib.sha256(b).digest() for b in bodies))).hexdigest()
-
-
-def save(frame: DataFrame, broker: TestBroker, **options: object) -> None:
-    given = {"namesrvAddr": broker.namesrv_addr, **PATIENT}
-    given |= {name: str(value) for name, value in options.items()}
-    frame.write.format("rocketmq").options(**given).mode("append").save()
 
 
 def test_rows_reach_the_brokers(spark: SparkSession, broker: TestBroker) -> None:
@@ -195,16 +169,6 @@ def test_errors_name_what_is_wrong(spark: SparkSession, embedded_broker: TestBro
     assert broker.max_offset(topic, 0) == 0
 
 
-@pytest.fixture
-def no_kept_producers() -> Iterator[None]:
-    """This process stands for a worker: it leaves no producer behind."""
-    from rocketmq_fast.spark import writer
-
-    yield
-    while writer._kept:
-        writer._kept.popitem()[1].stop()
-
-
 @pytest.mark.usefixtures("no_kept_producers")
 def test_a_broker_that_restarts_in_mid_task(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     """The task waits for it and goes on; every row is there."""
@@ -248,19 +212,20 @@ def test_a_broker_that_restarts_in_mid_task(wire: Wire, caplog: pytest.LogCaptur
 @pytest.mark.usefixtures("no_kept_producers")
 def test_a_worker_keeps_its_producer(embedded_broker: TestBroker) -> None:
     """Tasks of one worker process share a producer; a retried one gets another; few are kept."""
-    from rocketmq_fast.spark import writer
+    from rocketmq_fast.spark import kept
+    from rocketmq_fast.spark.writer import kept_producers
     from rocketmq_fast.spark.writer_options import WriteOptions
 
     broker = embedded_broker
     topic = broker.topic(queues=1)
     base = {"namesrvAddr": broker.namesrv_addr, "topic": topic, **PATIENT}
     options = WriteOptions.of(base)
-    first = writer.kept_producer(options)
-    assert writer.kept_producer(WriteOptions.of(base)) is first
-    second = writer.kept_producer(options, fresh=True)
+    first = kept_producers.get(options)
+    assert kept_producers.get(WriteOptions.of(base)) is first
+    second = kept_producers.get(options, fresh=True)
     assert second is not first
     assert first.sender.closing
-    for number in range(writer._KEPT):
-        writer.kept_producer(WriteOptions.of(base | {"producerGroup": f"g{number}"}))
-    assert len(writer._kept) == writer._KEPT
+    for number in range(kept._MOST):
+        kept_producers.get(WriteOptions.of(base | {"producerGroup": f"g{number}"}))
+    assert len(kept_producers) == kept._MOST
     assert second.sender.closing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import threading
 import time
@@ -31,6 +30,7 @@ from rocketmq_fast.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rocketmq_fast.remoting.client import RemotingClient
 from rocketmq_fast.remoting.connection import Connection
 from rocketmq_fast.remoting.loop import EventLoop
+from rocketmq_fast.spark.kept import Kept
 from rocketmq_fast.spark.offsets import where
 from rocketmq_fast.spark.option_parser import ConnectOptions
 
@@ -329,26 +329,7 @@ def retrying(action: Callable[[], _T], retries: int, interval: float) -> _T:
     raise RuntimeError("unreachable")
 
 
-_cache: dict[tuple[int, ConnectOptions], Brokers] = {}
-_cache_lock = threading.Lock()
-
-
-def cached_brokers(connect: ConnectOptions, *, fresh: bool = False) -> Brokers:
-    """The process's client for a cluster. `fresh` replaces it, as a retried task does.
-
-    The process id is part of the key: a forked child must not share its parent's sockets.
-    """
-    key = (os.getpid(), connect)
-    with _cache_lock:
-        # A Python worker runs one task at a time, so nobody else uses what is closed here.
-        old = _cache.pop(key, None) if fresh else None
-        found = _cache.get(key)
-        if found is None:
-            found = _cache[key] = Brokers(connect)
-    if old is not None:
-        logger.info("a retried task gets new connections")
-        old.close()
-    return found
+kept_brokers: Kept[ConnectOptions, Brokers] = Kept(Brokers, Brokers.close)
 
 
 def _ignore(connection: Connection, command: RemotingCommand) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from rocketmq_fast.errors import ConfigError
-from rocketmq_fast.spark.brokers import cached_brokers
+from rocketmq_fast.spark.brokers import kept_brokers
 from rocketmq_fast.spark.options import ReadOptions
 from rocketmq_fast.spark.planner import RangesPartition
 from rocketmq_fast.spark.reader import RangesReader, RawMessage
@@ -49,7 +49,7 @@ def read_task(
     wanted = to_arrow_schema(schema, timezone="UTC")
     context = TaskContext.get()
     again = context is not None and context.attemptNumber() > 0
-    brokers = cached_brokers(options.connect, fresh=again)
+    brokers = kept_brokers.get(options.connect, fresh=again)
     for batch in RangesReader(brokers, partition.ranges, options.columns, options):
         if isinstance(batch, list):
             yield _raw_rows(batch, wanted)

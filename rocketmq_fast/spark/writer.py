@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,15 +21,13 @@ from rocketmq_fast.producer.compression import Compressor
 from rocketmq_fast.producer.outgoing import Packer
 from rocketmq_fast.producer.producer import Running
 from rocketmq_fast.spark.brokers import naming_options, retrying
+from rocketmq_fast.spark.kept import Kept
 from rocketmq_fast.spark.writer_options import WriteOptions, check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
-
-# Producers that a worker process keeps for its next tasks.
-_KEPT = 4
 
 
 class WriteError(RocketMQError):
@@ -138,7 +134,7 @@ class WriteTask:
         partition = context.partitionId() if context is not None else 0
         again = context is not None and context.attemptNumber() > 0
         producer = options.producer()
-        running = kept_producer(options, fresh=again)
+        running = kept_producers.get(options, fresh=again)
         sender, names = running.sender, producer.names
         packer = Packer(
             producer.max_message_size,
@@ -208,29 +204,11 @@ def aborted(messages: Sequence[WriterCommitMessage | None]) -> str:
     )
 
 
-_kept: OrderedDict[tuple[int, WriteOptions], Running] = OrderedDict()
-_kept_lock = threading.Lock()
+def _started(options: WriteOptions) -> Running:
+    """A producer that runs. Raises RocketMQError when it cannot start."""
+    running = Running(options.group, options.producer())
+    retrying(running.start, options.retries, options.retry_interval)
+    return running
 
 
-def kept_producer(options: WriteOptions, *, fresh: bool = False) -> Running:
-    """The worker process's producer for these options. `fresh` replaces it, as a retry does.
-
-    The process id is part of the key: a forked child must not share its parent's sockets. Raises
-    RocketMQError when it cannot start.
-    """
-    key = (os.getpid(), options)
-    with _kept_lock:
-        # A Python worker runs one task at a time, so nobody else uses what is closed here.
-        gone = [_kept.pop(key)] if fresh and key in _kept else []
-        found = _kept.get(key)
-        if found is None:
-            found = Running(options.group, options.producer())
-            retrying(found.start, options.retries, options.retry_interval)
-            _kept[key] = found
-        _kept.move_to_end(key)
-        while len(_kept) > _KEPT:
-            (pid, _), old = _kept.popitem(last=False)
-            gone += [old] if pid == os.getpid() else []
-    for old in gone:
-        old.stop()
-    return found
+kept_producers: Kept[WriteOptions, Running] = Kept(_started, Running.stop)

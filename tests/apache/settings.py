@@ -18,8 +18,12 @@ SHORT_DELAYS: dict[str, str] = {
     "messageDelayLevel": "1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s",
 }
 
+# Messages of a queue that one file of its index holds.
+INDEX_FILE_MESSAGES = 4000
+
 # Small files and patience with a busy machine; throughput runs keep the broker's own values.
 TEST_BROKER: dict[str, str] = {
+    "mappedFileSizeConsumeQueue": str(20 * INDEX_FILE_MESSAGES),
     "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
     "maxHashSlotNum": "50000",
     "maxIndexNum": "200000",

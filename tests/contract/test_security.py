@@ -25,6 +25,7 @@ from tests import golden_data
 from tests.apache import SHORT_DELAYS, ApacheCluster
 from tests.brokers import TestBroker, Wire
 from tests.consuming import Recorder, bodies, consuming, make
+from tests.fix_spark import batch_rows
 from tests.proxy import Frame
 from tests.require import require
 from tests.waiting import wait_for
@@ -404,6 +405,55 @@ def test_tls_fails_closed(mutual: TestBroker, authority: Authority, case: str) -
     consumer = make(address, "group", "topic", Recorder(), use_tls=True, **given)
     with pytest.raises(RemotingError, match=text):
         consumer.start()
+
+
+# -------------------------------------------------------------------------------- Spark
+
+
+def spark_round(broker: TestBroker, topic: str, given: dict[str, str]) -> None:
+    """A write and a read with Spark's options; plans and tasks run here, without Spark."""
+    require("spark")
+    import pyarrow as pa
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    from rocketmq_fast.spark.writer import RocketMQWriter
+    from rocketmq_fast.spark.writer_options import WriteOptions
+
+    options = {"namesrvAddr": broker.namesrv_addr, "topic": topic} | given
+    schema = StructType([StructField("body", BinaryType())])
+    writer = RocketMQWriter(schema, WriteOptions.of(options | {"sendTimeoutMs": "60000"}), False)
+    sent = writer.write(iter([pa.record_batch({"body": [b"one", b"two", b"three"]})]))
+    assert sent.messages == 3
+    assert sorted(row["body"] for row in batch_rows(options)) == [b"one", b"three", b"two"]
+
+
+@pytest.mark.apache
+@pytest.mark.usefixtures("no_kept_producers")
+def test_spark_signs_what_it_sends(guarded: TestBroker) -> None:
+    keys = {"accessKey": "testaccess1", "secretKey": SECRET}
+    spark_round(guarded, "SparkGuarded", keys)
+    quick = {"namesrvAddr": guarded.namesrv_addr, "topic": "Guarded", "fetchOffset.numRetries": "0"}
+    for wrong in ({}, keys | {"secretKey": "wrong" + SECRET}):
+        with pytest.raises(BrokerError, match=r"(?i)signature|accesskey") as caught:
+            batch_rows(quick | wrong)
+        assert SECRET not in str(caught.value)
+
+
+@pytest.mark.apache
+@pytest.mark.usefixtures("no_kept_producers")
+def test_spark_with_mutual_tls(mutual: TestBroker, authority: Authority) -> None:
+    given = {"useTLS": "true", "tlsCaFile": authority.path("ca.pem")}
+    mine = {
+        "tlsCertFile": authority.path("client.pem"),
+        "tlsKeyFile": authority.path("client.key"),
+    }
+    spark_round(mutual, mutual.topic(2), given | mine)
+    quick = {"namesrvAddr": mutual.namesrv_addr, "topic": "T", "fetchOffset.numRetries": "0"}
+    with pytest.raises(NoNameServer, match=r"(?i)option 'namesrvAddr'.*(certificate|closed|ended)"):
+        batch_rows(quick | given)
+    del given["tlsCaFile"]
+    with pytest.raises(NoNameServer, match=r"(?i)'namesrvAddr'.*certificate verify failed"):
+        batch_rows(quick | given | mine)
 
 
 def test_plain_client_meets_a_server_that_wants_tls() -> None:
