@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +105,28 @@ def overlaps(calls: Iterable[Call]) -> list[str]:
         if before is not None and before[0].ended > call.begun:
             found.append(f"{before[0]} and {call}")
         queues[call.queue].append(call)
+    return found
+
+
+def due_order(calls: Iterable[Call], start: int, moved: Container[int]) -> list[str]:
+    """Offsets of one queue that were passed over, whoever had the queue.
+
+    `moved` are those that the broker took for another time or place, as dead letters. An owner
+    begins at or below what was done before it, for the commit may be behind; from there on each
+    offset follows the one before, or comes again after a refusal.
+    """
+    found = []
+    due = start
+    for call in sorted(calls, key=lambda call: call.begun):
+        while due in moved:
+            due += 1
+        reached = due
+        for offset in call.offsets:
+            if offset > reached:
+                found.append(f"offset {offset} where {reached} was due: {call}")
+            reached = max(reached, offset + 1)
+        if call.good:
+            due = reached
     return found
 
 

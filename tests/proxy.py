@@ -68,6 +68,7 @@ class _Link:
         self.client = client
         self.server = server
         self.requests: dict[int, RemotingCommand] = {}
+        self.stranded = False
 
     def close(self) -> None:
         for sock in (self.client, self.server):
@@ -138,6 +139,17 @@ class Proxy:
         for link in links:
             link.close()
 
+    def strand(self) -> None:
+        """Leave the present connections open and swallow what comes, as when the peer vanished."""
+        with self._lock:
+            for link in self._links:
+                link.stranded = True
+
+    @property
+    def listening(self) -> bool:
+        """Whether new connections are accepted."""
+        return self._listener is not None
+
     def freeze(self) -> None:
         """Keep connections open and forward nothing, as a stopped process does."""
         self._gate.clear()
@@ -203,6 +215,8 @@ class Proxy:
                 self._gate.wait()
                 if self._closed:
                     return
+                if link.stranded:
+                    continue
                 for piece in self._handled(link, raw, is_request):
                     sink.sendall(piece)
         except Cut as cut:
