@@ -265,6 +265,23 @@ def test_queue_that_became_shorter(loop: EventLoop) -> None:
     assert by_queue(rows) == {0: list(range(50))}
 
 
+def test_topic_that_is_deleted_in_mid_task(loop: EventLoop) -> None:
+    broker = ScriptedBroker(loop)
+    broker.high[0] = 10
+    gone = RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark="topic[T] not exist")
+    chosen = options(fetchOffset_numRetries="2")
+    broker.script = [gone] * 3
+    lost = r"'T'.*queue 0 at .*offset 0: the topic is not there any more; set failOnDataLoss"
+    with pytest.raises(DataLossError, match=lost):
+        read(broker, [part(0, 0, 10)], chosen)
+    broker.script = [gone] * 3
+    assert (
+        read(broker, [part(0, 0, 10)], dataclasses.replace(chosen, fail_on_data_loss=False)) == []
+    )
+    broker.script = [gone] * 2  # a broker that has just been restarted
+    assert by_queue(read(broker, [part(0, 0, 10)], chosen)) == {0: list(range(10))}
+
+
 def test_gap_between_offsets(loop: EventLoop) -> None:
     broker = ScriptedBroker(loop)
     broker.high[0] = 100

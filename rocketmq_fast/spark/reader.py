@@ -26,6 +26,7 @@ from rocketmq_fast.errors import (
     MessageDecodeError,
     RemotingError,
     RocketMQError,
+    TopicNotExist,
 )
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
@@ -343,8 +344,12 @@ class RangesReader:
             delay = 0.0 if quick else self._options.retry_interval
             self._loop.call_later(delay, self._ask_safely, window)
             return
-        if isinstance(error, DataLossError):
-            self._lost(window, "no message is there")
+        if isinstance(error, (DataLossError, TopicNotExist)):
+            topic_gone = isinstance(error, TopicNotExist)
+            self._lost(
+                window,
+                "the topic is not there any more" if topic_gone else "no message is there",
+            )
             window.cursor = window.end
             self._outstanding -= 1
             window.done = True
