@@ -240,8 +240,10 @@ class Assignment:
         if self._options.message_model is MessageModel.BROADCASTING:
             return self._apply(held, set(queues))
         address = self._instance.any_broker_of(topic)
-        members = sorted(self._instance.brokers.consumer_ids(address, self._group), key=utf16_order)
-        mine = self._allocate(topic, queues, members)
+        # A broker that was slow may list a member twice, with a connection that is gone beside the
+        # present one; the second part would be nobody's for as long as two minutes.
+        members = set(self._instance.brokers.consumer_ids(address, self._group))
+        mine = self._allocate(topic, queues, sorted(members, key=utf16_order))
         if mine is None:
             return False
         return self._apply(held, mine)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 
 from rocketmq_fast import PushConsumer
+from rocketmq_fast.protocol.codes import RequestCode
 from tests.brokers import TestBroker
 from tests.consuming import Recorder, bodies, consuming, make, owned
 from tests.history import History
+from tests.proxy import Frame, encoded, json_body
 from tests.waiting import wait_for
 
 
@@ -135,3 +138,32 @@ def test_member_that_vanishes_is_replaced(broker: TestBroker) -> None:
         finally:
             lost.shutdown()
     assert not dead.seen
+
+
+def test_member_that_is_listed_twice_gets_one_part(embedded_broker: TestBroker) -> None:
+    """A broker that was slow may know a connection of a member that is gone beside the present one.
+
+    It lists the member twice then, for up to two minutes. A second part would be nobody's.
+    """
+    broker = embedded_broker
+    topic, group = broker.topic(4), broker.group()
+
+    def twice(frame: Frame) -> bytes | None:
+        if frame.code != RequestCode.GET_CONSUMER_LIST_BY_GROUP or not frame.command.body:
+            return None
+        found = json_body(frame.command)["consumerIdList"]
+        assert isinstance(found, list)
+        frame.command.body = json.dumps({"consumerIdList": [*found, *found]}).encode()
+        return encoded(frame.command)
+
+    recorder = Recorder()
+    with (
+        broker.proxied() as first_way,
+        broker.proxied() as second_way,
+    ):
+        first_way.broker.on_answer = second_way.broker.on_answer = twice
+        with (
+            consuming(first_way.namesrv_addr, group, topic, recorder) as first,
+            consuming(second_way.namesrv_addr, group, topic, recorder) as second,
+        ):
+            wait_split([first, second], topic, 4)
