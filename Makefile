@@ -76,6 +76,7 @@ bench-report: build
 	@$(PY) -m benchmarks.end_to_end
 	@$(PY) -m benchmarks.consumer_kinds
 	@$(PY) -m benchmarks.memory
+	@$(PY) -m benchmarks.spark
 	@$(PY) -m benchmarks.publish
 
 lint: build

@@ -157,7 +157,8 @@ def _commit() -> str | None:
     return None
 
 
-def _version_of(distribution: str) -> str:
+def version_of(distribution: str) -> str:
+    """The installed version, or "absent"."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -181,7 +182,7 @@ def circumstances(module: str, arguments: Sequence[str]) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "java": java_version(),
-            **{name: _version_of(name) for name in _LIBRARIES},
+            **{name: version_of(name) for name in _LIBRARIES},
         },
     }
 

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import consumer_kinds, end_to_end, hot_paths, measure, memory
+from benchmarks import consumer_kinds, end_to_end, hot_paths, measure, memory, spark_report
 from benchmarks.measure import RESULTS, ROOT, number, table, times
 from benchmarks.work import MEMCPY
 
@@ -28,6 +28,7 @@ REPORTS = {
     "end_to_end": end_to_end.markdown,
     "consumer_kinds": consumer_kinds.markdown,
     "memory": memory.markdown,
+    "spark": spark_report.markdown,
 }
 SUMMARY = "summary"
 NOTHING = "Nothing was measured yet."
@@ -84,7 +85,11 @@ def summary(results: dict[str, dict[str, Any]]) -> str:
     parts += _sentences(results)
     if not parts:
         return NOTHING
-    described = {measure.describe(result) for result in results.values()}
+    described = {
+        measure.describe(result)
+        for name, whole in results.items()
+        for result in (spark_report.summarized(whole) if name == "spark" else [whole])
+    }
     parts += [f"Measured on {text}." for text in sorted(described)]
     return "\n\n".join(parts)
 
@@ -116,6 +121,8 @@ def _sentences(results: dict[str, dict[str, Any]]) -> list[str]:
                 f"{run['rss_low_mib']} and {run['rss_high_mib']} MiB."
             )
         parts.append(text)
+    if "spark" in results:
+        parts += map(spark_report.sentence, spark_report.summarized(results["spark"]))
     return parts
 
 

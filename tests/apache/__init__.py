@@ -3,7 +3,7 @@
 Plain library: nothing here knows a test framework.
 """
 
-from .artifacts import VERSIONS, ArtifactError, cache_root, classpath, jars
+from .artifacts import VERSIONS, ArtifactError, cache_root, classpath, fetched, jars
 from .cluster import ApacheCluster
 from .process import StartError
 from .settings import RAISED_LIMITS, SHORT_DELAYS
@@ -17,5 +17,6 @@ __all__ = [
     "StartError",
     "cache_root",
     "classpath",
+    "fetched",
     "jars",
 ]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 VERSIONS = ("4.9.4", "5.3.3")
@@ -23,17 +23,19 @@ _POM = """<?xml version="1.0" encoding="UTF-8"?>
   <modelVersion>4.0.0</modelVersion>
   <groupId>rocketmq_fast</groupId>
   <artifactId>apache-jars</artifactId>
-  <version>{version}</version>
+  <version>1</version>
   <dependencies>
 {dependencies}
   </dependencies>
 </project>
 """
 _DEPENDENCY = """    <dependency>
-      <groupId>org.apache.rocketmq</groupId>
+      <groupId>{group}</groupId>
       <artifactId>{artifact}</artifactId>
-      <version>{version}</version>
+      <version>{version}</version>{more}
     </dependency>"""
+_NOTHING_ELSE = """
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
 
 
 class ArtifactError(Exception):
@@ -65,14 +67,21 @@ def jars(version: str) -> Path:
 
     Raises ArtifactError when Maven is missing or fails.
     """
-    home = cache_root() / "apache" / version
+    return fetched(f"apache/{version}", [f"org.apache.rocketmq:{a}:{version}" for a in ARTIFACTS])
+
+
+def fetched(folder: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
+    """A directory with the jars of ``group:artifact:version`` and, unless ``alone``, all they need.
+
+    It is in ``folder`` of the cache, and fetched when it is not there yet. Raises ArtifactError.
+    """
+    home = cache_root() / folder
     done = home / "lib"
     if done.is_dir():
         return done
-    with locked(cache_root() / "apache" / f"{version}.lock"):
-        if done.is_dir():
-            return done
-        _fetch(version, home)
+    with locked(home.with_name(f"{home.name}.lock")):
+        if not done.is_dir():
+            _fetch(home, coordinates, alone)
     return done
 
 
@@ -81,17 +90,22 @@ def classpath(version: str) -> str:
     return f"{jars(version)}/*"
 
 
-def _fetch(version: str, home: Path) -> None:
+def _fetch(home: Path, coordinates: Sequence[str], alone: bool) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise ArtifactError("Maven (mvn) is not on PATH")
+    wanted = [name.split(":") for name in coordinates]
     home.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{version}-", dir=home.parent))
+    work = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
     try:
-        dependencies = "\n".join(_DEPENDENCY.format(artifact=a, version=version) for a in ARTIFACTS)
-        pom = _POM.format(version=version, dependencies=dependencies)
-        (work / "pom.xml").write_text(pom, encoding="utf-8")
-        say(f"fetching Apache RocketMQ {version} with Maven into {home}")
+        dependencies = "\n".join(
+            _DEPENDENCY.format(
+                group=group, artifact=artifact, version=version, more=_NOTHING_ELSE * alone
+            )
+            for group, artifact, version in wanted
+        )
+        (work / "pom.xml").write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
+        say(f"fetching {', '.join(coordinates)} with Maven into {home}")
         started = time.monotonic()
         for attempt in range(1, FETCH_ATTEMPTS + 1):
             said = _copy_dependencies(maven, work)
@@ -99,16 +113,16 @@ def _fetch(version: str, home: Path) -> None:
                 break
             say(f"Maven failed, attempt {attempt} of {FETCH_ATTEMPTS}: {said.splitlines()[-1:]}")
             if attempt == FETCH_ATTEMPTS:
-                raise ArtifactError(f"Maven could not fetch RocketMQ {version}:\n{said}")
+                raise ArtifactError(f"Maven could not fetch {coordinates}:\n{said}")
             time.sleep(2.0 * attempt)
         found = list((work / "lib").glob("*.jar"))
-        for artifact in ARTIFACTS:
+        for _, artifact, version in wanted:
             if not any(jar.name == f"{artifact}-{version}.jar" for jar in found):
                 raise ArtifactError(f"Maven brought no {artifact}-{version}.jar")
         # A directory without lib is what an interrupted older run left: it has no reader.
         shutil.rmtree(home, ignore_errors=True)
         work.rename(home)
-        say(f"{len(found)} jars of {version} in {time.monotonic() - started:.1f} s")
+        say(f"{len(found)} jars of {home.name} in {time.monotonic() - started:.1f} s")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
