@@ -28,6 +28,8 @@ class Ground(Protocol):
     """What a round needs of its cluster."""
 
     short_locks: bool  # whether a lock is free 3 s after its last renewal
+    # All is consumed this long after the last fault, and every queue has one owner (I8, I9).
+    settle_seconds: float
 
     @property
     def namesrv_addr(self) -> str:
@@ -90,6 +92,7 @@ class EmbeddedGround:
     """An embedded cluster for one round."""
 
     short_locks = False
+    settle_seconds = 90.0
 
     def __init__(self, store: Path, seed: int) -> None:
         self._cluster = Cluster(
@@ -224,6 +227,9 @@ class ApacheGround:
     """Real servers behind proxies, for several rounds one after another."""
 
     short_locks = True
+    # A broker that was stopped may take a member that left meanwhile for one that is there, until
+    # it has been silent for 120 s: so long its queues are nobody's.
+    settle_seconds = 180.0
 
     def __init__(self, version: str) -> None:
         self._cluster = ApacheCluster(

@@ -153,11 +153,6 @@ class ProcessMember:
             )
         self.process = Member(name, folder, process)
 
-    @property
-    def client_id(self) -> str:
-        """As brokers know it."""
-        return self.name
-
     def pause(self) -> None:
         """SIGSTOP."""
         self.pauses.append((time.monotonic_ns(), 1 << 62))

@@ -20,8 +20,6 @@ from tests.reliability.members import SHORT_LOCKS, ProcessMember, Refusals, cons
 from tests.reliability.plan import BROKERS, MEMBERS, QUEUES, Plan, Step
 from tests.waiting import wait_for
 
-# All is consumed this long after the last fault, and every queue has one owner (I8, I9).
-SETTLE_SECONDS = 90.0
 _BATCH = 20
 _PAUSE = 0.02
 _SEND_TIMEOUT = 1.0
@@ -258,11 +256,11 @@ class Round:
             )
 
         try:
-            wait_for(settled, "the end", SETTLE_SECONDS)
+            wait_for(settled, "the end", ground.settle_seconds)
         except AssertionError:
             unacked = self.history.unacked()
             self._report.violations.append(
-                f"not over {SETTLE_SECONDS:.0f} s {when}: {len(unacked)} messages are not "
+                f"not over {ground.settle_seconds:.0f} s {when}: {len(unacked)} messages are not "
                 f"consumed, as {unacked[:3]}; committed {ground.committed(plan.topic, plan.group)} "
                 f"of {ground.count(plan.topic)}"
             )
@@ -278,7 +276,7 @@ class Round:
             return len(found) == BROKERS * QUEUES and all(len(who) == 1 for who in found.values())
 
         try:
-            wait_for(owned, "owners", SETTLE_SECONDS)
+            wait_for(owned, "owners", self._ground.settle_seconds)
         except AssertionError:
             self._report.violations.append(f"not one owner for each queue: {found}")
             return None
