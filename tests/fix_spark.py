@@ -82,6 +82,12 @@ def patiently(run_stream: Callable[[], _T]) -> _T:
     raise AssertionError("the process that plans a stream did not start")
 
 
+def jobs_so_far(spark: SparkSession) -> int:
+    """How many jobs the session has run; what fails on the driver adds none."""
+    number: int = spark.sparkContext._jsc.sc().dagScheduler().nextJobId()
+    return number
+
+
 def to_files(frame: DataFrame, place: Path) -> StreamingQuery:
     """Run a stream into Parquet files below `place` until all is read that was there at the start.
 

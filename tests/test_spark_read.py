@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fix_spark import Filled, fill
+from tests.fix_spark import Filled, fill, jobs_so_far
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -208,10 +208,13 @@ def test_view_in_sql(spark: SparkSession, spark_topic: Filled) -> None:
 
 
 def errors_of(spark: SparkSession, options: Mapping[str, str]) -> str:
+    """What is said before any task runs."""
     from pyspark.errors import PySparkException
 
+    before = jobs_so_far(spark)
     with pytest.raises(PySparkException) as caught:
         load(spark, options).count()
+    assert jobs_so_far(spark) == before
     return str(caught.value)
 
 
@@ -245,8 +248,10 @@ def apache_topic(request: pytest.FixtureRequest) -> Filled:
 
 @pytest.mark.apache
 def test_apache_broker(spark: SparkSession, apache_topic: Filled) -> None:
+    """The second time over TLS, with a certificate that nobody signed."""
     assert_all_once(load(spark, apache_topic.options()), apache_topic)
     cut = apache_topic.options(
-        columns="queueId,queueOffset,body", maxRecordsPerPartition=1000, pullBatchSize=100
-    )
+        columns="queueId,queueOffset,body", maxRecordsPerPartition=1000, pullBatchSize=100,
+        useTLS="true", tlsInsecure="true",
+    )  # fmt: skip
     assert_all_once(load(spark, cut), apache_topic)

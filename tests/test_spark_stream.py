@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_fast.model import MessageQueue
-from tests.fix_spark import SECONDS, Filled, fill, started, to_files
+from tests.fix_spark import SECONDS, Filled, fill, jobs_so_far, started, to_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,6 +118,7 @@ def test_wrong_streams_fail_at_the_start(
 ) -> None:
     from pyspark.errors import PySparkException, StreamingQueryException
 
+    before = jobs_so_far(spark)
     with pytest.raises(PySparkException, match="did you mean 'maxOffsetsPerTrigger'"):
         stream(spark, spark_topic, maxOffsetPerTrigger=5)
     with pytest.raises(PySparkException, match="'endingOffsets' is for batch reads only"):
@@ -125,3 +126,4 @@ def test_wrong_streams_fail_at_the_start(
     beyond = f'{{"SparkRead":{{"{spark_topic.broker_name}":{{"0":9999}}}}}}'
     with pytest.raises(StreamingQueryException, match=r"offset 9999 is wanted.*failOnDataLoss"):
         to_files(stream(spark, spark_topic, startingOffsets=beyond), tmp_path / "b")
+    assert jobs_so_far(spark) == before

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from rocketmq_fast.embedded import Cluster
-from rocketmq_fast.errors import BrokerNotFound, ConfigError, ConnectError
+from rocketmq_fast.errors import (
+    BrokerNotFound,
+    ConfigError,
+    ConnectError,
+    NoNameServer,
+    TopicRouteNotFound,
+)
 from rocketmq_fast.model import MessageQueue
 from tests.fix_spark import Filled, fill
 from tests.require import require
@@ -278,6 +284,11 @@ def test_new_queues_and_topics_are_read_from_their_start(
     assert sum(high - low for low, high in planned(planner.partitions(start, end)).values()) == 5
     with pytest.raises(ConfigError, match=r"'topicPattern' is 'Nothing\.\*': no topic"):
         planners(filled, topicPattern="Nothing.*").initial_offsets()
+    quick = {"fetchOffset.numRetries": 0}
+    with pytest.raises(TopicRouteNotFound, match=r"option 'topic': no route for topic 'Nowhere'"):
+        planners(filled, topic="Nowhere", **quick).initial_offsets()
+    with pytest.raises(NoNameServer, match=r"option 'namesrvAddr': no name server answered"):
+        planners(filled, namesrvAddr="127.0.0.1:1", **quick).initial_offsets()
 
 
 def test_data_loss_names_queue_wanted_and_smallest(spark_cluster: Any, planners: Planners) -> None:

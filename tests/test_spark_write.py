@@ -14,7 +14,7 @@ import pytest
 from rocketmq_fast.model import Message, MessageQueue
 from rocketmq_fast.producer.selectors import select_by_hash
 from tests.brokers import TestBroker, Wire
-from tests.fix_spark import PATIENT, save, stored
+from tests.fix_spark import PATIENT, jobs_so_far, save, stored
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ def test_errors_name_what_is_wrong(spark: SparkSession, embedded_broker: TestBro
     broker = embedded_broker
     topic = broker.topic(queues=1)
     text = spark.createDataFrame([("a",), (None,)], "body string").coalesce(1)
+    before = jobs_so_far(spark)
     assert "did you mean 'topic'" in errors_of(text, broker, topics=topic)
     assert "column 'body' must be binary or string, it is bigint" in errors_of(
         spark.range(3).withColumnRenamed("id", "body"), broker, topic=topic
@@ -159,6 +160,7 @@ def test_errors_name_what_is_wrong(spark: SparkSession, embedded_broker: TestBro
     assert "127.0.0.1:1" in errors_of(
         text, broker, topic=topic, namesrvAddr="127.0.0.1:1", retries=0
     )
+    assert jobs_so_far(spark) == before  # all that was told by the driver
     said = errors_of(text, broker, topic=topic)
     assert "partition 0: row 1, column 'body': a message needs a body" in said
     assert "0 messages of it are stored already" in said
