@@ -6,11 +6,11 @@ hand-over a pull. A listener that blocks is noticed by a watch on the event loop
 workers each time that it finds a line and no call ended since. Threads above the minimum end when
 they were idle for a minute, those above the maximum with the work that they are on.
 
-Threads that only wait for the GIL look like slow listeners, and more of them would wait longer. So
-the time that counts is what a call computes where its thread shares a core with others
-(`mean_seconds`), the low quartile of the latest means (`Pace`); calls too short to wait for anything
-else get two workers (`workers_for`), and those above it go idle (`_has_surplus`); and nobody is
-called up but as many again as there are (`_call_up`).
+Threads that only wait for the GIL look like slow listeners, and more of them would wait longer.
+So the time that counts is what a call computes where its thread shares a core with others
+(`mean_seconds`), and the low quartile of the latest means (`Pace`). Calls too short to wait for
+anything else get two workers (`workers_for`), and those above it go idle (`_has_surplus`). Nobody
+is called up but as many again as there are (`_call_up`).
 """
 
 from __future__ import annotations
