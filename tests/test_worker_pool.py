@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
 
-from rocketmq_fast import ConfigError, ConsumeStatus, MessageExt, PushConsumer
+from rocketmq_fast import ConfigError, ConsumeStatus, MessageExt, OrderlyStatus, PushConsumer
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.consumer.pool import (
     Pace,
@@ -103,6 +104,7 @@ class Run:
     def __init__(self) -> None:
         self.calls = 0
         self.seconds = 0.0
+        self.since = 0.0
 
     def count(self, calls: int, seconds: float) -> None:
         self.calls += calls
@@ -116,6 +118,7 @@ class Pool:
         self.clock = Clock()
         self.running = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
+        self.runs: list[Run] = []
         self.pool: WorkerPool[Any] = WorkerPool(
             "test-pool",
             (fewest, most),
@@ -126,13 +129,24 @@ class Pool:
         )
 
     def _perform(self, _: Task, worker: Worker) -> None:
+        run = cast(Run, worker.run)
+        run.since = time.monotonic() + 60.0  # not held up, however slow the machine is
+        self.runs.append(run)
         self.running.release()
         assert self.go.acquire(timeout=30.0)
-        cast(Run, worker.run).count(1, 0.0)  # a call that took no time: the pace says nothing
+        run.since = 0.0
+        run.count(1, 0.0)  # a call that took no time: the pace says nothing
 
     def wait_running(self, count: int) -> None:
         for _ in range(count):
             assert self.running.acquire(timeout=30.0)
+
+    def hold_up(self) -> None:
+        """All calls that run have begun long ago; the watch looks."""
+        for run in self.runs:
+            if run.since:
+                run.since = 1e-9
+        self.clock.tick()
 
     def finish(self, count: int) -> None:
         for _ in range(count):
@@ -159,10 +173,9 @@ def test_stuck_workers_are_doubled_up_to_the_limit(pools: Callable[..., Pool]) -
     for _ in range(30):
         it.pool.submit(Task())
     it.wait_running(1)
-    it.clock.tick()  # the first look has nothing to compare with
     assert it.pool.threads == 1
     for threads, new in ((2, 1), (4, 2), (8, 4), (10, 2), (10, 0)):
-        it.clock.tick()
+        it.hold_up()
         it.wait_running(new)
         assert it.pool.threads == threads
 
@@ -213,18 +226,18 @@ def test_idle_threads_end_down_to_the_least(pools: Callable[..., Pool]) -> None:
     it = pools(2, 8, idle_seconds=0.05)
     for _ in range(8):
         it.pool.submit(Task())
-    for _ in range(4):
-        it.clock.tick()
-    it.wait_running(8)
+    for new in (1, 1, 2, 4):
+        it.wait_running(new)
+        it.hold_up()
     assert it.pool.threads == 8
     it.finish(8)
     wait_for(lambda: it.pool.threads == 2, lambda: f"2 threads; {it.pool.threads}")
     # They come back when they are wanted.
     for _ in range(4):
         it.pool.submit(Task())
-    for _ in range(4):
-        it.clock.tick()
-    it.wait_running(4)
+    for new in (1, 1, 2):
+        it.wait_running(new)
+        it.hold_up()
     # One that was woken for work which another took before ends again.
     wait_for(lambda: it.pool.threads == 4, lambda: f"4 threads; {it.pool.threads}")
 
@@ -233,12 +246,12 @@ def test_limits_change_while_it_runs(pools: Callable[..., Pool]) -> None:
     it = pools(1, 2)
     for _ in range(12):
         it.pool.submit(Task())
-    for _ in range(3):
-        it.clock.tick()
-    it.wait_running(2)
+    for _ in range(2):
+        it.wait_running(1)
+        it.hold_up()
     assert it.pool.threads == 2
     it.pool.resize(1, 4)
-    it.clock.tick()
+    it.hold_up()
     it.wait_running(2)
     assert it.pool.threads == 4
     it.pool.resize(1, 1)
@@ -253,9 +266,9 @@ def test_idle_threads_above_a_lowered_limit_end(pools: Callable[..., Pool]) -> N
     it = pools(4, 4)
     for _ in range(4):
         it.pool.submit(Task())
-    for _ in range(3):
-        it.clock.tick()
-    it.wait_running(4)
+    for new in (1, 1, 2):
+        it.wait_running(new)
+        it.hold_up()
     it.finish(4)
     wait_for(lambda: len(it.pool._idle) == 4, "idle threads")
     it.pool.resize(1, 2)
@@ -304,6 +317,42 @@ def test_threads_of_a_running_consumer(embedded_broker: TestBroker, kind: str) -
             assert at_once.acquire(timeout=20.0)
         assert not at_once.acquire(blocking=False)
         allowed.set()
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+def test_a_fast_listener_that_begins_to_block_gets_its_threads(
+    embedded_broker: TestBroker, orderly: bool
+) -> None:
+    broker = embedded_broker
+    topic = broker.topic(16)
+    at_once = threading.Semaphore(0)
+    blocking, allowed = threading.Event(), threading.Event()
+
+    def listen(_: list[MessageExt], __: ConsumeContext) -> Any:
+        if blocking.is_set():
+            at_once.release()
+            assert allowed.wait(120.0)
+        return OrderlyStatus.SUCCESS if orderly else SUCCESS
+
+    seen = Recorder(listen)
+    broker.send(topic, bodies(800), queues=range(16))
+    with (
+        consuming(
+            broker.namesrv_addr,
+            broker.group(),
+            topic,
+            seen,
+            orderly=orderly,
+            consume_thread_min=1,
+            consume_thread_max=8,
+        ),
+        releasing(allowed),
+    ):
+        wait_for(lambda: len(seen.bodies) == 800, "the fast part")
+        blocking.set()
+        broker.send(topic, bodies(160), queues=range(16))
+        for _ in range(8):
+            assert at_once.acquire(timeout=60.0)
 
 
 def test_awaited_calls_above_a_lowered_maximum_end(embedded_broker: TestBroker) -> None:

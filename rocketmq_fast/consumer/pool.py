@@ -2,15 +2,16 @@
 
 How many workers are woken follows from the measured time of a listener call: enough to work off the
 backlog within milliseconds, one for a listener of microseconds, so that a fast listener costs one
-hand-over a pull. A listener that blocks is noticed by a watch on the event loop, which doubles the
-workers each time that it finds a line and no call ended since. Threads above the minimum end when
-they were idle for a minute, those above the maximum with the work that they are on.
+hand-over a pull. Workers whose call takes much longer than expected are held up and do not count;
+a watch on the event loop doubles the workers each time that it finds a line and all of them held
+up. Threads above the minimum end when they were idle for a minute, those above the maximum with
+the work that they are on.
 
 Threads that only wait for the GIL look like slow listeners, and more of them would wait longer.
 So the time that counts is what a call computes where its thread shares a core with others
 (`mean_seconds`), and the low quartile of the latest means (`Pace`). Calls too short to wait for
-anything else get two workers (`workers_for`), and those above it go idle (`_has_surplus`). Nobody
-is called up but as many again as there are (`_call_up`).
+anything else get one worker or two (`enough_for`), and those above it go idle (`_has_surplus`).
+Nobody is called up but as many again as there are (`_call_up`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import _thread
 import logging
 import math
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -37,16 +39,16 @@ logger = logging.getLogger(__name__)
 _TARGET_SECONDS = 0.002
 # So much of the line tells how many workers it deserves; with many queues it can be thousands long.
 _LOOKED_AT = 64
-# Without a finished call for this long, workers are added.
-_WATCH_SECONDS = 0.01
+# A worker is held up when its call takes longer than this, and than so many times the pace.
+_WATCH_SECONDS, _MUCH_LONGER = 0.01, 2
 _IDLE_SECONDS = 60.0
 # A call looks slow also when its thread had to wait for the GIL, and more threads would make that
 # worse. The pace is a low quartile of so many pieces of work: most of them may have waited. Threads
 # that together use so much of a core, and each less of it than its own would be, all wait.
 _REMEMBERED = 7
 _GIL_BOUND, _OWN_CORE = 0.5, 0.8
-# A call this short waits for nothing but the GIL, however many of them there are.
-_SHORT_SECONDS, _FOR_SHORT_CALLS = 50e-6, 2
+# A call shorter than this waits for nothing but the GIL: so many workers are enough for it.
+_ENOUGH = ((10e-6, 1), (50e-6, 2))
 
 
 class Work(Protocol):
@@ -88,7 +90,15 @@ class Pace:
 def workers_for(calls: int, call_seconds: float) -> int:
     """How many workers a backlog of listener calls deserves, where one call takes so long."""
     workers = max(1, math.ceil(calls * call_seconds / _TARGET_SECONDS))
-    return min(workers, _FOR_SHORT_CALLS) if call_seconds < _SHORT_SECONDS else workers
+    return min(workers, enough_for(call_seconds))
+
+
+def enough_for(call_seconds: float) -> int:
+    """Above so many workers, calls that take so long only stand in each other's way."""
+    for seconds, workers in _ENOUGH:
+        if call_seconds < seconds:
+            return workers
+    return sys.maxsize
 
 
 class Worker:
@@ -147,7 +157,6 @@ class WorkerPool(Generic[W]):
         self._patient = True
         self._mustering = False
         self._watching = False
-        self._calls_seen = -1
         self._one_ended = threading.Condition(self._lock)
 
     # ------------------------------------------------------------------------------- intake
@@ -176,7 +185,7 @@ class WorkerPool(Generic[W]):
             self._mustering = False
             if self._stopping:
                 return
-            missing = self._wanted() - self._active()
+            missing = self._wanted() - self._moving()
             woken = self._call_up(missing) if missing > 0 else ()
             watch = not self._watching
             self._watching = True
@@ -187,6 +196,12 @@ class WorkerPool(Generic[W]):
     def _active(self) -> int:
         return len(self._workers) - len(self._idle)
 
+    def _moving(self) -> int:
+        """Active workers that are not held up. Lock held."""
+        longest = max(_WATCH_SECONDS, _MUCH_LONGER * self._pace.seconds)
+        before = time.monotonic() - longest
+        return self._active() - sum(0.0 < worker.run.since < before for worker in self._workers)
+
     def _wanted(self) -> int:
         """Workers that the line deserves. Lock held."""
         calls = 0
@@ -196,7 +211,11 @@ class WorkerPool(Generic[W]):
 
     def _has_surplus(self) -> bool:
         """Whether workers stand in each other's way. Lock held."""
-        return self._active() > _FOR_SHORT_CALLS and 0 < self._pace.seconds < _SHORT_SECONDS
+        pace = self._pace.seconds
+        if pace == 0.0:
+            return False  # nothing is known yet
+        enough = enough_for(pace)
+        return self._active() > enough and self._moving() > enough
 
     def _call_up(self, count: int) -> list[Worker]:
         """Choose `count` more workers, new ones if none is idle. Lock held; `_wake` them after.
@@ -237,16 +256,13 @@ class WorkerPool(Generic[W]):
         return worker
 
     def _watch(self) -> None:
-        """Add workers while there is a line and no call ends. Event loop's thread."""
+        """Add workers while there is a line and all are held up. Event loop's thread."""
         with self._lock:
             if not self._line or self._stopping:
                 self._watching = False
                 return
-            calls = sum(worker.run.calls for worker in self._workers)
-            active = self._active()
-            stuck = calls == self._calls_seen or active == 0
-            woken = self._call_up(max(1, active) if stuck else self._wanted() - active)
-            self._calls_seen = calls
+            moving = self._moving()
+            woken = self._call_up(self._wanted() - moving if moving else max(1, self._active()))
         self._wake(woken)
         self._loop.call_later(_WATCH_SECONDS, self._watch)
 
