@@ -29,6 +29,13 @@ class DataLossError(RocketMQError):
     """Messages of the wanted range are not on the broker (any more)."""
 
 
+def lost(text: str) -> DataLossError:
+    """The error for what is not there, with the option that reads on without it."""
+    return DataLossError(
+        f"{text}; set failOnDataLoss to false to read what is there without an error"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class AtTime:
     """The first message stored at or after a time: milliseconds since 1970, or before now."""

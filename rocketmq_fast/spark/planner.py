@@ -13,7 +13,7 @@ from dataclasses import replace
 from pyspark.sql.datasource import InputPartition
 
 from rocketmq_fast.model import MessageQueue
-from rocketmq_fast.spark.offsets import DataLossError, QueueRange
+from rocketmq_fast.spark.offsets import QueueRange, lost
 from rocketmq_fast.spark.options import ReadOptions
 
 logger = logging.getLogger(__name__)
@@ -63,9 +63,7 @@ def resolve_ranges(
 def report_loss(text: str, fail_on_data_loss: bool) -> None:
     """Raise DataLossError, or warn."""
     if fail_on_data_loss:
-        raise DataLossError(
-            f"{text}; set failOnDataLoss to false to read what is there without an error"
-        )
+        raise lost(text)
     logger.warning("%s; reading what is there", text)
 
 

@@ -31,7 +31,7 @@ from rocketmq_fast.errors import (
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from rocketmq_fast.spark.brokers import Brokers
-from rocketmq_fast.spark.offsets import DataLossError, QueueRange, where
+from rocketmq_fast.spark.offsets import DataLossError, QueueRange, lost, where
 from rocketmq_fast.spark.options import ReadOptions
 
 logger = logging.getLogger(__name__)
@@ -324,9 +324,7 @@ class RangesReader:
         """Fail, or warn once for the queue. Raises DataLossError."""
         text = f"{window.queue.at(window.cursor)}: {what}"
         if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"{text}; set failOnDataLoss to false to read what is there without an error"
-            )
+            raise lost(text)
         if not window.queue.warned:
             window.queue.warned = True
             logger.warning("%s; going on with what is there", text)
