@@ -142,6 +142,11 @@ class History:
             self._tenure_of[member, queue] = number
             if offset is not None:
                 self._begun_at[member, number, queue] = offset
+            owners = self._steady[-1][1] if self._steady else None
+            if owners is not None and owners.get(queue, member) != member:
+                # Queues change hands after all, as where brokers differ about who is a member.
+                self.steps += 1
+                self._steady.append((self.steps, None))
 
     def note_commit(self, queue: MessageQueue, offset: int, member: str = "") -> None:
         """An offset went to the broker."""

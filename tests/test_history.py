@@ -12,6 +12,7 @@ import pytest
 
 from rocketmq_fast import MessageQueue
 from tests.history import History
+from tests.ordering import Call
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -91,3 +92,37 @@ def test_an_empty_history_proves_nothing() -> None:
         History().check()
     with pytest.raises(AssertionError, match="no commit was seen"):
         made(*handled(0, 1, 2, 3, 4)).check()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_while_nobody_comes_or_goes(moved: bool) -> None:
+    """Only the owner commits and nothing comes again, unless the queue changes hands after all."""
+    history = made(*handled(0, 1, 2, 3, 4))
+    history.note_steady({QUEUE: "A"})
+    history.note_commit(QUEUE, 5, "A")
+    if moved:
+        history.note_owner("B", QUEUE, 4)
+    history.note_delivered((QUEUE, 4), b"m4", 1004)
+    history.note_commit(QUEUE, 5, "B")
+    found = "\n".join(history.violations(duplicates=1))
+    assert ("commit of 5 by B, but A has it" in found) is not moved
+    assert ("offset 4 came again though nobody came or went" in found) is not moved
+    assert not moved or not found
+
+
+def test_orderly_calls() -> None:
+    """One at a time, and no offset passed over but those that the broker took."""
+
+    def call(offset: int, begun: int, ended: int, *, good: bool = True) -> Call:
+        return Call("A", 0, (offset,), (0,), begun, ended, good)
+
+    history = made(*handled(0, 1, 2, 3, 4))
+    for one in (call(0, 1, 2), call(1, 3, 4, good=False), call(1, 5, 6), call(2, 7, 8)):
+        history.note_call(QUEUE, one)
+    assert not history.violations()
+    history.note_call(QUEUE, call(4, 9, 10))
+    assert "offset 4 where 3 was due" in "\n".join(history.violations())
+    history.note_copied(b"m3")  # a dead letter
+    assert not history.violations()
+    history.note_call(QUEUE, call(4, 9, 11))
+    assert "two calls at a time" in "\n".join(history.violations())
