@@ -249,15 +249,18 @@ def test_a_driver_that_is_killed(
     filled = fill(spark_cluster, "KilledDriver", {0: 150, 1: 150})
     program = tmp_path / "driver.py"
     program.write_text(DRIVER, encoding="utf-8")
+    said = tmp_path / "driver.txt"
     planned: list[str] = []
 
     def run(when: str) -> None:
         words = [sys.executable, str(program), filled.namesrv_addr, filled.topic, str(tmp_path)]
-        done = subprocess.run(
-            [*words, when], start_new_session=True, env=environment(PYSPARK_PYTHON=sys.executable),
-            capture_output=True, text=True, check=False, timeout=SECONDS,
-        )  # fmt: skip
-        assert done.returncode == -9, done.stderr
+        # Not by pipes: Spark's Python workers hold them open until they see that they are alone.
+        with said.open("wb") as output:
+            done = subprocess.run(
+                [*words, when], start_new_session=True, stdout=output, stderr=output, check=False,
+                env=environment(PYSPARK_PYTHON=sys.executable), timeout=SECONDS,
+            )  # fmt: skip
+        assert done.returncode == -9, said.read_text()
 
     def names(folder: str) -> set[str]:
         return {path.name for path in (tmp_path / "checkpoint" / folder).glob("[0-9]*")}
