@@ -144,11 +144,15 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n\n".join(
         (
             table(["messages a second", EMBEDDED, APACHE, "ratio"], rows),
-            (f"{result['messages']:,} messages of {result['size']} B, the median of "
-             f"{result['rounds']} rounds, the same clients of ours at both brokers."),
-            (f"Start of a store of {result['store_mib']:,.0f} MiB, until it serves: {restarts}. "
-             f"Memory of the embedded broker: {result['rss_empty_mib']:.0f} MiB empty, "
-             f"{result['rss_mib']:.0f} MiB with that store."),
+            (
+                f"{result['messages']:,} messages of {result['size']} B, the median of "
+                f"{result['rounds']} rounds, the same clients of ours at both brokers."
+            ),
+            (
+                f"Start of a store of {result['store_mib']:,.0f} MiB, until it serves: {restarts}. "
+                f"Memory of the embedded broker: {result['rss_empty_mib']:.0f} MiB empty, "
+                f"{result['rss_mib']:.0f} MiB with that store."
+            ),
             f"Measured on {measure.describe(result)}.",
         )
     )
