@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -19,6 +20,9 @@ from rocketmq_fast.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
+# A member that stood still may tell an older offset of a queue that it has lost, at any time: what
+# a broker has confirmed is told again after this time. Java's client tells everything every 5 s.
+CONFIRMED_SECONDS = 60.0
 HURRY_SECONDS = 1.0  # for the commits at the exit of the interpreter
 OffsetAnswer = Callable[[MessageQueue, int, RemotingCommand | Exception], object]
 # What to send, who hears the answer, and what to send after it.
@@ -55,11 +59,11 @@ class RemoteOffsetStore:
     """Offsets of a clustering group, stored at each queue's master broker, or while that is away at
     a slave, which does not tell the master.
 
-    Only values are sent that the broker which now stands for the queue has not confirmed yet, and
-    of each queue one at a time: a broker's threads may carry out two that are under way in either
-    order. A pull carries an offset too where there is news, and one that is carried out late may
-    set a later commit back. When it has ended the commit counts as unknown and is repeated; where
-    no pull will follow, the broker is asked what it kept.
+    Only values are sent that the broker which now stands for the queue has not confirmed lately,
+    and of each queue one at a time: a broker's threads may carry out two that are under way in
+    either order. A pull carries an offset too where there is news, and one that is carried out late
+    may set a later commit back. When it has ended the commit counts as unknown and is repeated;
+    where no pull will follow, the broker is asked what it kept.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -67,7 +71,8 @@ class RemoteOffsetStore:
         self._group = group
         self._lock = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
-        self._confirmed: dict[MessageQueue, tuple[int, str]] = {}  # offset, and who has it
+        # Offset, who has it, since when.
+        self._confirmed: dict[MessageQueue, tuple[int, str, float]] = {}
         self._carried: dict[MessageQueue, int] = {}  # by the pull that is under way
         # A broker answers 0 for a queue it has no offset of, too. Stored, once the queue is seen to
         # be empty, it makes the queue known: a group can only be reset where all its queues are.
@@ -110,7 +115,7 @@ class RemoteOffsetStore:
                 self._confirmed.pop(queue, None)
             else:
                 self._offsets[queue] = offset
-                self._confirmed[queue] = (offset, address)
+                self._confirmed[queue] = (offset, address, time.monotonic())
                 if offset == 0:
                     self._doubtful_zeros.add(queue)
                 else:
@@ -154,6 +159,12 @@ class RemoteOffsetStore:
         except BrokerNotFound:
             return False
 
+    def _is_fresh(self, queue: MessageQueue, offset: int) -> bool:
+        """As `_is_confirmed`, and that not long ago. Lock held."""
+        known = self._confirmed.get(queue)
+        fresh = known is not None and time.monotonic() - known[2] < CONFIRMED_SECONDS
+        return fresh and self._is_confirmed(queue, offset)
+
     def _is_certain(self, queue: MessageQueue, offset: int) -> bool:
         """As `_is_confirmed`, and no pull is under way that could change it. Lock held."""
         carried = self._carried.get(queue, offset)
@@ -163,7 +174,7 @@ class RemoteOffsetStore:
         """Note that a broker has an offset, unless the queue was given up meanwhile."""
         with self._lock:
             if queue in self._offsets:
-                self._confirmed[queue] = (offset, address)
+                self._confirmed[queue] = (offset, address, time.monotonic())
 
     def _changed(
         self, queues: Iterable[MessageQueue], is_known: Callable[[MessageQueue, int], bool]
@@ -176,8 +187,8 @@ class RemoteOffsetStore:
             ]
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Send what changed; what fails is sent again the next time."""
-        changed = self._changed(queues, self._is_confirmed)
+        """Send what changed, or was confirmed long ago; what fails is sent again the next time."""
+        changed = self._changed(queues, self._is_fresh)
         with self._lock:
             free = [item for item in changed if not self._flying[item[0]]]
         self._send(free, self._on_answer)

@@ -60,6 +60,23 @@ def test_slow_message_holds_the_commit(broker: TestBroker, proxied: ProxiedClust
     assert_once(recorder, sent + more)
 
 
+def test_commit_that_another_member_set_back_is_told_again(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that stood still tells what it knew of a queue that it has lost."""
+    monkeypatch.setattr("rocketmq_fast.consumer.offsets.CONFIRMED_SECONDS", 0.2)
+    topic, group = broker.topic(1), broker.group()
+    broker.send(topic, bodies(20))
+    recorder = Recorder()
+    with consuming(
+        broker.namesrv_addr, group, topic, recorder, persist_consumer_offset_interval=100
+    ):
+        recorder.wait(20)
+        wait_for(lambda: broker.committed(group, topic) == {0: 20}, "the commit")
+        broker.commit(group, topic, 0, 7)
+        wait_for(lambda: broker.committed(group, topic) == {0: 20}, "the commit once more")
+
+
 def test_a_running_group_with_an_empty_queue_can_be_reset(
     broker: TestBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
