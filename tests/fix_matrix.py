@@ -9,7 +9,6 @@ import pytest
 
 from tests.fix_cluster import BROKERS
 
-_FIXTURE = "broker"
 _TITLES = {"embedded": "embedded", "apache_494": "4.9.4", "apache_533": "5.3.3"}
 
 

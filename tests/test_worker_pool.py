@@ -39,7 +39,7 @@ from tests.waiting import wait_for
     ],
 )
 def test_workers_for_a_backlog(calls: int, call_seconds: float, workers: int) -> None:
-    assert workers_for(calls, call_seconds) == workers
+    assert workers_for(calls * call_seconds, call_seconds) == workers
 
 
 def test_the_pace_of_a_listener_is_found() -> None:
@@ -51,14 +51,14 @@ def test_the_pace_of_a_listener_is_found() -> None:
     # Pulls whose calls waited 5 ms for the GIL, more than half, do not make a fast listener slow.
     for number in range(210):
         pace.note(1.5e-6 if number % 7 in (0, 3, 5) else 160e-6)
-        assert workers_for(128, pace.seconds) == 1
+        assert workers_for(128 * pace.seconds, pace.seconds) == 1
     # A listener that blocks from now on gets its threads within a few pulls, and gives them back.
     for _ in range(6):
         pace.note(0.001)
-    assert workers_for(1000, pace.seconds) > 64
+    assert workers_for(1000 * pace.seconds, pace.seconds) > 64
     for _ in range(5):
         pace.note(1.5e-6)
-    assert workers_for(1000, pace.seconds) == 1
+    assert workers_for(1000 * pace.seconds, pace.seconds) == 1
 
 
 def test_waiting_for_the_gil_is_no_reason_for_more_threads() -> None:
@@ -94,8 +94,9 @@ class Clock:
 class Task:
     """Some listener calls."""
 
-    def __init__(self, calls: int = 1) -> None:
+    def __init__(self, calls: int = 1, topic: str = "T") -> None:
         self.calls_left = calls
+        self.topic = topic
 
 
 class Run:
@@ -104,7 +105,6 @@ class Run:
     def __init__(self) -> None:
         self.calls = 0
         self.seconds = 0.0
-        self.since = 0.0
 
     def count(self, calls: int, seconds: float) -> None:
         self.calls += calls
@@ -118,7 +118,6 @@ class Pool:
         self.clock = Clock()
         self.running = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
-        self.runs: list[Run] = []
         self.pool: WorkerPool[Any] = WorkerPool(
             "test-pool",
             (fewest, most),
@@ -129,23 +128,20 @@ class Pool:
         )
 
     def _perform(self, _: Task, worker: Worker) -> None:
-        run = cast(Run, worker.run)
-        run.since = time.monotonic() + 60.0  # not held up, however slow the machine is
-        self.runs.append(run)
+        worker.moved_at = time.monotonic() + 60.0  # not held up, however slow the machine is
         self.running.release()
         assert self.go.acquire(timeout=30.0)
-        run.since = 0.0
-        run.count(1, 0.0)  # a call that took no time: the pace says nothing
+        cast(Run, worker.run).count(1, 0.0)  # a call that took no time: the pace says nothing
 
     def wait_running(self, count: int) -> None:
         for _ in range(count):
             assert self.running.acquire(timeout=30.0)
 
     def hold_up(self) -> None:
-        """All calls that run have begun long ago; the watch looks."""
-        for run in self.runs:
-            if run.since:
-                run.since = 1e-9
+        """No call has ended for long; the watch looks."""
+        for worker in self.pool.workers():
+            worker.look(0.0)
+            worker.moved_at = 0.0
         self.clock.tick()
 
     def finish(self, count: int) -> None:
@@ -195,7 +191,7 @@ def test_no_thread_is_added_while_calls_end_fast(pools: Callable[..., Pool]) -> 
 
 def test_backlog_at_a_known_pace_wakes_as_many_as_it_deserves(pools: Callable[..., Pool]) -> None:
     it = pools(1, 10)
-    it.pool._pace.note(0.001)
+    it.pool._paces["T"] = pace_of(0.001)
     it.pool.submit(Task(calls=8))
     it.wait_running(1)
     it.pool.submit(Task(calls=8))
@@ -203,6 +199,37 @@ def test_backlog_at_a_known_pace_wakes_as_many_as_it_deserves(pools: Callable[..
     it.pool.submit(Task(calls=8))
     it.wait_running(3)
     assert 4 <= it.pool.threads <= 10
+
+
+def pace_of(seconds: float) -> Pace:
+    pace = Pace()
+    pace.note(seconds)
+    return pace
+
+
+def test_a_topic_of_short_calls_keeps_no_threads_from_another(
+    pools: Callable[..., Pool],
+) -> None:
+    it = pools(1, 10)
+    it.pool._paces |= {"fast": pace_of(1e-6), "slow": pace_of(0.005)}
+    it.pool.submit(Task(topic="fast"))
+    it.wait_running(1)
+    for _ in range(3):
+        it.pool.submit(Task(calls=8, topic="slow"))
+    it.wait_running(3)
+
+
+def test_a_worker_that_is_held_up_stands_in_nobodys_way(pools: Callable[..., Pool]) -> None:
+    it = pools(1, 10)
+    it.pool._paces["T"] = pace_of(1e-6)
+    for _ in range(3):
+        it.pool.submit(Task())
+    it.wait_running(1)
+    assert it.pool.threads == 1
+    it.hold_up()
+    it.wait_running(1)
+    it.hold_up()
+    it.wait_running(1)
 
 
 def test_pace_follows_the_listener(pools: Callable[..., Pool]) -> None:

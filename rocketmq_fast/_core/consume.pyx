@@ -88,6 +88,11 @@ cdef class Chunk:
         return self.end - self.next
 
     @property
+    def topic(self):
+        """The queue's; of retries, the retry topic."""
+        return self.queue.message_queue.topic
+
+    @property
     def calls_left(self):
         """Listener calls that nobody claimed yet; none for a queue that was lost."""
         if self.queue.dropped:
@@ -210,9 +215,11 @@ cdef class ConsumeWorker:
         cdef int64_t offset = self._committed
         if queue is None or offset < 0:
             return 0
-        self._committed = -1  # before anything that could let another thread in here
         if not queue.dropped:
             queue.on_removed(offset)
+        # Only now: a worker that finds nothing to tell may give the queue up. Twice does no harm.
+        if self._committed == offset:
+            self._committed = -1
         return 0
 
     def consume_in_order(self, QueueState queue not None, size_t batch_size, listener, settle, pause):
@@ -266,6 +273,7 @@ cdef class ConsumeWorker:
                     wait = settle(queue, messages, context, status, error)
                     if wait is not None:
                         break
+                    now = _monotonic()  # a lock may have run out meanwhile
                 self.since = 0.0
         finally:
             self.since = 0.0

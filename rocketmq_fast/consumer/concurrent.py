@@ -68,8 +68,10 @@ class ConsumeConcurrentlyService(PooledService[Chunk]):
         return self._pool.stopping
 
     def _perform(self, chunk: Chunk, worker: Worker) -> None:
-        worker.run.consume(chunk, self._listener, self._on_failure, self._is_stopping)
-        worker.report(self._stats.topic(chunk.queue.message_queue.topic), self._lock)
+        try:
+            worker.run.consume(chunk, self._listener, self._on_failure, self._is_stopping)
+        finally:
+            worker.report(self._stats.topic(chunk.topic), self._lock)
 
     # ------------------------------------------------------------------------------ results
 

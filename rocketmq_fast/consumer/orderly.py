@@ -50,6 +50,11 @@ class _QueueWork:
         self._batch_size = batch_size
 
     @property
+    def topic(self) -> str:
+        """The queue's."""
+        return self.queue.message_queue.topic
+
+    @property
     def calls_left(self) -> int:
         """At least 1, also for a lost queue: its worker ends what is to be ended."""
         messages = self.queue.process_queue
@@ -254,5 +259,5 @@ class ConsumeOrderlyService(PooledService[_QueueWork]):
         return len(self._pool.line())
 
     def stop(self, timeout: float) -> bool:
-        """Begin no call and wait for the running ones. Returns whether all have ended."""
+        """Wait for the running calls, and those that begin within 2 ms. Whether all have ended."""
         return self._pool.stop(timeout)

@@ -2,16 +2,16 @@
 
 How many workers are woken follows from the measured time of a listener call: enough to work off the
 backlog within milliseconds, one for a listener of microseconds, so that a fast listener costs one
-hand-over a pull. Workers whose call takes much longer than expected are held up and do not count;
-a watch on the event loop doubles the workers each time that it finds a line and all of them held
-up. Threads above the minimum end when they were idle for a minute, those above the maximum with
-the work that they are on.
+hand-over a pull. A worker that ends no call for much longer than expected, in a call or behind it,
+is held up and does not count; a watch on the event loop doubles the workers each time that it finds
+a line and all of them held up. Threads above the minimum end when they were idle for a minute,
+those above the maximum with the work that they are on.
 
 Threads that only wait for the GIL look like slow listeners, and more of them would wait longer.
 So the time that counts is what a call computes where its thread shares a core with others
-(`mean_seconds`), and the low quartile of the latest means (`Pace`). Calls too short to wait for
-anything else get one worker or two (`enough_for`), and those above it go idle (`_has_surplus`).
-Nobody is called up but as many again as there are (`_call_up`).
+(`mean_seconds`), and the low quartile of the latest means of a topic (`Pace`). Calls too short to
+wait for anything else get one worker or two (`enough_for`), those above it go idle
+(`_has_surplus`). Nobody is called up but as many again as there are (`_call_up`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 _TARGET_SECONDS = 0.002
 # So much of the line tells how many workers it deserves; with many queues it can be thousands long.
 _LOOKED_AT = 64
-# A worker is held up when its call takes longer than this, and than so many times the pace.
+# A worker is held up that ended no call for longer than this, and than so many times the pace.
 _WATCH_SECONDS, _MUCH_LONGER = 0.01, 2
 _IDLE_SECONDS = 60.0
 # A call looks slow also when its thread had to wait for the GIL, and more threads would make that
@@ -57,6 +57,10 @@ class Work(Protocol):
     @property
     def calls_left(self) -> int:
         """Listener calls that nobody has claimed yet; 0 when the work can be forgotten."""
+
+    @property
+    def topic(self) -> str:
+        """Calls of one topic are expected to take about the same time."""
 
 
 W = TypeVar("W", bound=Work)
@@ -87,9 +91,9 @@ class Pace:
             self.seconds = sorted(self._means)[len(self._means) // 4]
 
 
-def workers_for(calls: int, call_seconds: float) -> int:
-    """How many workers a backlog of listener calls deserves, where one call takes so long."""
-    workers = max(1, math.ceil(calls * call_seconds / _TARGET_SECONDS))
+def workers_for(backlog_seconds: float, call_seconds: float) -> int:
+    """How many workers a backlog of listener calls deserves, the longest of which take so long."""
+    workers = max(1, math.ceil(backlog_seconds / _TARGET_SECONDS))
     return min(workers, enough_for(call_seconds))
 
 
@@ -104,7 +108,7 @@ def enough_for(call_seconds: float) -> int:
 class Worker:
     """One thread's state. `run.calls` and `run.seconds` count its listener calls."""
 
-    __slots__ = ("_reported", "park", "run", "thread")
+    __slots__ = ("_calls_seen", "_reported", "moved_at", "park", "run", "thread")
 
     def __init__(self) -> None:
         self.run = ConsumeWorker()
@@ -112,6 +116,14 @@ class Worker:
         self.park.acquire()
         self.thread: threading.Thread | None = None
         self._reported = (0, 0.0, 0)
+        self._calls_seen = 0
+        self.moved_at = time.monotonic()
+
+    def look(self, now: float) -> None:
+        """Keep in `moved_at` when calls were last seen to have ended. Lock of the pool held."""
+        if self.run.calls != self._calls_seen:
+            self._calls_seen = self.run.calls
+            self.moved_at = now
 
     def report(self, counters: TopicCounters, lock: threading.Lock) -> None:
         """Add what was done since the last report, all of it on one topic, to its counters."""
@@ -141,7 +153,7 @@ class WorkerPool(Generic[W]):
         shared: bool,
         idle_seconds: float = _IDLE_SECONDS,
     ) -> None:
-        self._pace = Pace()
+        self._paces: dict[str, Pace] = {}
         self._name = name
         self._fewest, self._most = limits
         self._idle_seconds = idle_seconds
@@ -198,24 +210,38 @@ class WorkerPool(Generic[W]):
 
     def _moving(self) -> int:
         """Active workers that are not held up. Lock held."""
-        longest = max(_WATCH_SECONDS, _MUCH_LONGER * self._pace.seconds)
-        before = time.monotonic() - longest
-        return self._active() - sum(0.0 < worker.run.since < before for worker in self._workers)
+        now = time.monotonic()
+        before = now - max(_WATCH_SECONDS, _MUCH_LONGER * self.call_seconds)
+        moving = 0
+        for worker in self._workers:
+            worker.look(now)
+            moving += worker.moved_at >= before and worker not in self._idle
+        return moving
+
+    def _expected(self, topic: str) -> float:
+        """The time of a call of a topic; 0.0 when nothing is known yet."""
+        pace = self._paces.get(topic)
+        return 0.0 if pace is None else pace.seconds
 
     def _wanted(self) -> int:
         """Workers that the line deserves. Lock held."""
-        calls = 0
+        backlog = longest = 0.0
         for work in islice(self._line, _LOOKED_AT):
-            calls += work.calls_left
-        return workers_for(calls, self._pace.seconds)
+            seconds = self._expected(work.topic)
+            backlog += work.calls_left * seconds
+            longest = max(longest, seconds)
+        return workers_for(backlog, longest)
 
     def _has_surplus(self) -> bool:
         """Whether workers stand in each other's way. Lock held."""
-        pace = self._pace.seconds
-        if pace == 0.0:
+        active = self._active()
+        if active < 2:
+            return False
+        expected = [self._expected(work.topic) for work in islice(self._line, _LOOKED_AT)]
+        if 0.0 in expected:
             return False  # nothing is known yet
-        enough = enough_for(pace)
-        return self._active() > enough and self._moving() > enough
+        enough = enough_for(max(expected))
+        return active > enough and self._moving() > enough
 
     def _call_up(self, count: int) -> list[Worker]:
         """Choose `count` more workers, new ones if none is idle. Lock held; `_wake` them after.
@@ -231,6 +257,9 @@ class WorkerPool(Generic[W]):
                 chosen.append(self._new_worker())
             else:
                 break
+        now = time.monotonic()
+        for worker in chosen:
+            worker.moved_at = now
         return chosen
 
     def _wake(self, workers: Iterable[Worker]) -> None:
@@ -314,7 +343,8 @@ class WorkerPool(Generic[W]):
             if calls:
                 cpu = time.thread_time() - cpu
                 mean = mean_seconds(calls, run.seconds - seconds, cpu, self._active())
-                self._pace.note(mean)
+                pace = self._paces.get(work.topic) or self._paces.setdefault(work.topic, Pace())
+                pace.note(mean)
 
     # ----------------------------------------------------------------------------- lifecycle
 
@@ -328,8 +358,8 @@ class WorkerPool(Generic[W]):
 
     @property
     def call_seconds(self) -> float:
-        """The expected time of a listener call."""
-        return self._pace.seconds
+        """The expected time of a listener call, of the topic where they take longest."""
+        return max((pace.seconds for pace in tuple(self._paces.values())), default=0.0)
 
     @property
     def stopping(self) -> bool:
@@ -434,7 +464,7 @@ class PooledService(ABC, Generic[W]):
 
     @property
     def call_seconds(self) -> float:
-        """Smoothed time of a listener call."""
+        """The expected time of a listener call, of the topic where they take longest."""
         return self._pool.call_seconds
 
     def stop_waiting(self) -> None:

@@ -252,6 +252,7 @@ class RunningConsumer:
 
     def offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Progress in memory."""
+        self.settle_progress()
         queues = [queue.message_queue for queue in self.assignment.queues()]
         return {
             queue: offset
@@ -262,6 +263,7 @@ class RunningConsumer:
 
     def running_info(self, *, stacks: bool) -> bytes:
         """Body of answer 307."""
+        self.settle_progress()
         queues = self.assignment.queues()
         return running_info_body(
             options=self.options,
@@ -469,7 +471,7 @@ class RunningConsumer:
                 self.group,
                 time.monotonic() - begun,
             )
-            self.settle_progress()
+        self.settle_progress()  # of a worker that is still in a call, this very one perhaps
         storable = self.assignment.storable()
         if hurry:
             self.store.persist(storable)
@@ -527,6 +529,7 @@ class RunningConsumer:
 
     def lag(self) -> dict[MessageQueue, int]:
         """End of each queue minus the offset noted in memory, or the next one to be pulled."""
+        self.settle_progress()
         lags = {}
         for assigned in self.assignment.queues():
             queue = assigned.message_queue

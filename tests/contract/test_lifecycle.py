@@ -15,6 +15,7 @@ from rocketmq_fast import (
     ConsumeStatus,
     MessageExt,
     MessageQueue,
+    OrderlyStatus,
     PullConsumer,
     Sql,
 )
@@ -174,6 +175,32 @@ def test_listener_may_stop_its_consumer(embedded_broker: TestBroker) -> None:
     with pytest.raises(ClientStateError):
         consumer.stats()
     wait_for(lambda: not broker.members(group), "the member to leave")
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+def test_what_is_done_before_a_listener_stops_its_consumer_stays_done(
+    embedded_broker: TestBroker, orderly: bool
+) -> None:
+    broker = embedded_broker
+    topic, group = broker.topic(1), broker.group()
+    success = OrderlyStatus.SUCCESS if orderly else SUCCESS
+    one_thread = {"consume_thread_min": 1, "consume_thread_max": 1, "orderly": orderly}
+    stopped = threading.Event()
+
+    def listen(messages: list[MessageExt], _: ConsumeContext) -> object:
+        if messages[0].body == b"m20":
+            consumer.shutdown()
+            stopped.set()
+        return success
+
+    broker.send(topic, bodies(30))
+    consumer = make(broker.namesrv_addr, group, topic, listen, **one_thread)
+    consumer.start()
+    assert stopped.wait(60.0)
+    again = Recorder(lambda *_: success)
+    with consuming(broker.namesrv_addr, group, topic, again, orderly=orderly):
+        again.wait(10)
+    assert_once(again, bodies(30)[20:])
 
 
 def test_topics_come_and_go_while_running(broker: TestBroker) -> None:
