@@ -350,7 +350,11 @@ def test_run_gives_the_signals_back(embedded_broker: TestBroker) -> None:
     topic, group = broker.topic(1), broker.group()
     program = """
         before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        def stop():
+            while signal.getsignal(signal.SIGTERM) == before[1]:
+                time.sleep(0.01)  # until run() has taken it over
+            os.kill(os.getpid(), signal.SIGTERM)
+        threading.Thread(target=stop, daemon=True).start()
         make().run()  # starts by itself
         say([signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before)
         try:
