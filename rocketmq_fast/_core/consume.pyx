@@ -109,9 +109,9 @@ cdef class Chunk:
 cdef class ConsumeWorker:
     """One worker's way through chunks, or through queues in order.
 
-    `calls`, `succeeded` (messages) and `seconds` count since the worker was made. `since` is the
-    monotonic time at which the listener call began that runs or whose result is being settled, 0.0
-    between calls; `chunk`, `start`, `stop` say what it works on, when that is a chunk.
+    `calls`, `succeeded` (messages) and `seconds` count since the worker was made. On a chunk, `since` is
+    the monotonic time at which the running listener call began, 0.0 between calls; `chunk`, `start`,
+    `stop` say what it works on.
     """
 
     def __cinit__(self):
@@ -183,6 +183,7 @@ cdef class ConsumeWorker:
                 except BaseException as raised:  # a listener must not take the worker down
                     status = None
                     error = raised
+                self.since = 0.0
                 self.calls += 1
                 now = _monotonic()
                 if queue.dropped:
@@ -196,7 +197,6 @@ cdef class ConsumeWorker:
                     self._done_start = stop
                     self._done_stop = stop
                     now = _monotonic()
-                self.since = 0.0
                 if now - flushed > GATHER_SECONDS:
                     self._acknowledge(chunk)
                     self.seconds += now - flushed
@@ -204,7 +204,6 @@ cdef class ConsumeWorker:
                     if stopping():
                         break
         finally:
-            self.since = 0.0
             self._acknowledge(chunk)
             self.chunk = None
             self.seconds += now - flushed
@@ -254,7 +253,6 @@ cdef class ConsumeWorker:
                 context = OrderlyContext.__new__(OrderlyContext, queue.message_queue)
                 error = None
                 begun = now
-                self.since = now
                 try:
                     status = listener(messages, context)
                 except BaseException as raised:  # a listener must not take the worker down
@@ -274,9 +272,7 @@ cdef class ConsumeWorker:
                     if wait is not None:
                         break
                     now = _monotonic()  # a lock may have run out meanwhile
-                self.since = 0.0
         finally:
-            self.since = 0.0
             self._tell_commit()
             self._queue = None
         return wait
