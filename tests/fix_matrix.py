@@ -1,4 +1,4 @@
-"""Prints test by broker at the end of the run, for every test that takes the ``broker`` fixture."""
+"""Prints test by broker at the end of the run, for every test with a broker in its id."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _KEY = pytest.StashKey[Matrix]()
 
 
 def _place(nodeid: str) -> tuple[str, str] | None:
-    """(test, broker) of a test with the fixture; other parameters belong to the test's name.
+    """(test, broker) of a test with a broker in its id; the rest of that belongs to its name.
 
-    Told by the id alone: that is what the controller of several workers has.
+    Of a test nothing but its id is known to the controller of several workers.
     """
     path, _, test = nodeid.partition("::")
     name, _, ids = test.partition("[")
