@@ -61,9 +61,9 @@ class RemoteOffsetStore:
 
     Only values are sent that the broker which now stands for the queue has not confirmed lately,
     and of each queue one at a time: a broker's threads may carry out two that are under way in
-    either order. A pull carries an offset too where there is news, and one that is carried out late
-    may set a later commit back. When it has ended the commit counts as unknown and is repeated;
-    where no pull will follow, the broker is asked what it kept.
+    either order. A pull carries an offset too where there is news and no commit is under way; one
+    that is carried out late may set a later commit back. When it has ended the commit counts as
+    unknown and is repeated; where no pull will follow, the broker is asked what it kept.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -125,9 +125,11 @@ class RemoteOffsetStore:
     def carry(self, queue: MessageQueue) -> int | None:
         """What a pull that is about to leave shall tell the broker; None when there is no news.
 
-        The pull before it has ended. The first offset of a topic goes alone, see `_send`.
+        The pull before it has ended. The first offset of a topic goes alone, see `_depart`.
         """
         with self._lock:
+            if self._flying[queue]:
+                return None  # an older value may be on its way: the next pull has the news
             carried = self._carried.pop(queue, None)
             offset = self._offsets.get(queue)
             if offset is None or (queue.broker_name, queue.topic) not in self._begun:
@@ -179,19 +181,20 @@ class RemoteOffsetStore:
     def _changed(
         self, queues: Iterable[MessageQueue], is_known: Callable[[MessageQueue, int], bool]
     ) -> list[tuple[MessageQueue, int]]:
-        with self._lock:
-            return [
-                (queue, offset)
-                for queue in queues
-                if (offset := self._offsets.get(queue)) is not None and not is_known(queue, offset)
-            ]
+        """The values of queues that are not known to be stored. Lock held."""
+        return [
+            (queue, offset)
+            for queue in queues
+            if (offset := self._offsets.get(queue)) is not None and not is_known(queue, offset)
+        ]
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Send what changed, or was confirmed long ago; what fails is sent again the next time."""
-        changed = self._changed(queues, self._is_fresh)
         with self._lock:
-            free = [item for item in changed if not self._flying[item[0]]]
-        self._send(free, self._on_answer)
+            free = filter(self._is_free, queues)
+            leaving = self._depart(self._changed(free, self._is_fresh), self._on_answer)
+        for flight in leaving:
+            self._fly(*flight)
 
     def _is_free(self, queue: MessageQueue) -> bool:
         return not self._flying[queue]
@@ -212,34 +215,40 @@ class RemoteOffsetStore:
         self._fly(*waiting)
 
     def _send(self, offsets: Iterable[tuple[MessageQueue, int]], on_answer: OffsetAnswer) -> None:
-        """Send offsets; each answer or error goes to `on_answer`.
+        """Send offsets; each answer or error goes to `on_answer`."""
+        with self._lock:
+            leaving = self._depart(offsets, on_answer)
+        for flight in leaving:
+            self._fly(*flight)
 
-        A 4.9 broker that gets the first offsets of a group and topic at once may keep only some:
-        each request makes the table when it finds none. So the very first goes alone.
+    def _depart(
+        self, offsets: Iterable[tuple[MessageQueue, int]], on_answer: OffsetAnswer
+    ) -> list[_Flight]:
+        """What `_fly` may send now; the others leave when they can. Lock held.
+
+        It counts as under way from the moment its value was read, so that no pull takes a newer one
+        past it. A 4.9 broker that gets the first offsets of a group and topic at once may keep only
+        some: each request makes the table when it finds none. So the very first goes alone.
         """
         parts: dict[tuple[str, str], list[tuple[MessageQueue, int]]] = {}
         for queue, offset in offsets:
             parts.setdefault((queue.broker_name, queue.topic), []).append((queue, offset))
+        flights: list[_Flight] = []
         for part, items in parts.items():
             if part in self._begun:
-                for item in items:
-                    self._send_one(item, on_answer, ())
+                flights += [(item, on_answer, ()) for item in items]
             else:
-                self._send_one(items[0], on_answer, items[1:])
+                flights.append((items[0], on_answer, items[1:]))
+        return [flight for flight in flights if self._may_fly(flight)]
 
-    def _send_one(
-        self,
-        item: tuple[MessageQueue, int],
-        on_answer: OffsetAnswer,
-        after: Sequence[tuple[MessageQueue, int]],
-    ) -> None:
-        queue = item[0]
-        with self._lock:
-            if self._flying[queue]:
-                self._parked.setdefault(queue, deque()).append((item, on_answer, after))
-                return
-            self._flying[queue] += 1
-        self._fly(item, on_answer, after)
+    def _may_fly(self, flight: _Flight) -> bool:
+        """Count a flight as under way, or park it behind one that is. Lock held."""
+        queue = flight[0][0]
+        if self._flying[queue]:
+            self._parked.setdefault(queue, deque()).append(flight)
+            return False
+        self._flying[queue] += 1
+        return True
 
     def _fly(
         self,
@@ -255,13 +264,8 @@ class RemoteOffsetStore:
                 self._begun.add((queue.broker_name, queue.topic))
                 self._confirm(queue, offset, address)
             on_answer(queue, offset, answer)
-            for other, value in after:
-                # What is current now: by this time a newer one may be there, or another owner.
-                current = self.in_memory(other)
-                if current is None:
-                    on_answer(other, value, ClientStateError(f"{other} was given up"))
-                else:
-                    self._send_one((other, current), on_answer, ())
+            for item in after:
+                self._fly_late(item, on_answer)
             self._land(queue)
 
         try:
@@ -271,6 +275,18 @@ class RemoteOffsetStore:
             )
         except RocketMQError as error:
             answered(error)
+
+    def _fly_late(self, item: tuple[MessageQueue, int], on_answer: OffsetAnswer) -> None:
+        """Send what is current now: by this time a newer one may be there, or another owner."""
+        queue, offset = item
+        with self._lock:
+            current = self._offsets.get(queue)
+            flight: _Flight = ((queue, current or 0), on_answer, ())
+            flies = current is not None and self._may_fly(flight)
+        if current is None:
+            on_answer(queue, offset, ClientStateError(f"{queue} was given up"))
+        elif flies:
+            self._fly(*flight)
 
     def _on_answer(
         self, queue: MessageQueue, offset: int, answer: RemotingCommand | Exception
@@ -291,7 +307,9 @@ class RemoteOffsetStore:
     def persist_now(self, queues: Iterable[MessageQueue]) -> None:
         """Store what changed, one queue after another, waiting for each answer."""
         stored = []
-        for queue, _ in self._changed(queues, self._is_certain):
+        with self._lock:
+            changed = self._changed(queues, self._is_certain)
+        for queue, _ in changed:
             with self._landed:
                 self._landed.wait_for(partial(self._is_free, queue), OFFSET_TIMEOUT)
                 offset = self._offsets.get(queue)

@@ -56,7 +56,8 @@ class PullOffsetStore(RemoteOffsetStore):
 
     def unconfirmed(self, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
         """What was staged of these queues and is not known to be stored."""
-        return dict(self._changed(queues, self._is_certain))
+        with self._lock:
+            return dict(self._changed(queues, self._is_certain))
 
 
 class _Commit:
