@@ -81,6 +81,7 @@ bench-report: build
 
 lint: build
 	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m mypy
 
 wheel: $(VENV_STAMP)

@@ -1,6 +1,6 @@
 """Decode a pull response straight into Arrow columns (needs pyarrow).
 
-    python arrow.py FILE
+python arrow.py FILE
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Decode the body of a pull response from a file: the codec works without any connection.
 
-    python decode_pull_body.py FILE
+python decode_pull_body.py FILE
 """
 
 import argparse

@@ -227,9 +227,7 @@ def test_a_group_that_never_ran_is_moved_before_it_starts(
 
 def test_a_running_group_is_moved(cluster: Cluster, admin: Admin, producer: Producer) -> None:
     admin.create_topic("Live", queues=1)
-    collector = Collector(
-        cluster, "Live", "Live", persist_consumer_offset_interval=100
-    )
+    collector = Collector(cluster, "Live", "Live", persist_consumer_offset_interval=100)
     with collector.consumer:
         for i in range(5):
             producer.send(Message("Live", b"%d" % i))

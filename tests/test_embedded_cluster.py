@@ -540,8 +540,16 @@ def test_send_back_retries_and_ends_in_the_dead_letter_topic(broker: Raw) -> Non
     position = int(sent.ext_fields["msgId"][16:], 16)
 
     def back(at: int, **fields: str) -> RemotingCommand:
-        table = {"offset": str(at), "group": "G", "delayLevel": "0", "originMsgId": "U",
-                 "originTopic": "T", "unitMode": "false", "maxReconsumeTimes": "2", **fields}
+        table = {
+            "offset": str(at),
+            "group": "G",
+            "delayLevel": "0",
+            "originMsgId": "U",
+            "originTopic": "T",
+            "unitMode": "false",
+            "maxReconsumeTimes": "2",
+            **fields,
+        }
         return broker.call(36, table)
 
     def held(topic: str, offset: int) -> RemotingCommand:

@@ -114,6 +114,7 @@ def test_a_damaged_frame_and_a_damaged_message(cluster: Cluster, raw: Raw) -> No
 
 def test_a_wrong_route(cluster: Cluster) -> None:
     with Raw(cluster.namesrv_addr) as raw:
+
         def route(topic: str = "T") -> tuple[set[str], set[int], set[int]]:
             value = json.loads(raw.call(ROUTE, {"topic": topic}).body)
             return (

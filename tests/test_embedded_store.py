@@ -67,9 +67,7 @@ def open_store(tmp_path: Path, clock: Clock) -> Iterator[Open]:
 
 
 def put(store: MessageStore, topic: str, queue: int, body: bytes, properties: bytes = b"") -> int:
-    stored = store.put(
-        topic, queue, body, properties=properties, born_timestamp=1, born_host=HOST
-    )
+    stored = store.put(topic, queue, body, properties=properties, born_timestamp=1, born_host=HOST)
     return stored.queue_offset
 
 
@@ -264,8 +262,11 @@ def test_a_full_disk_refuses_the_message_and_keeps_the_log_whole(
     st.lists(
         st.one_of(
             st.tuples(st.just("put"), st.integers(0, 2), st.integers(1, 60)),
-            st.tuples(st.sampled_from(["checkpoint", "kill", "stop", "tear"]), st.just(0),
-                      st.integers(0, 50)),
+            st.tuples(
+                st.sampled_from(["checkpoint", "kill", "stop", "tear"]),
+                st.just(0),
+                st.integers(0, 50),
+            ),
         ),
         max_size=25,
     )
@@ -561,6 +562,7 @@ def test_files_are_private_and_never_half_written(
     save_json(path, {"a": 2}, durable=True)
     assert load_json(path) == {"a": 2}
     for call in ("os.pwrite", "os.fsync", "os.link"):
+
         def fail(*_: object) -> int:
             raise OSError(5, "Input/output error")
 

@@ -105,9 +105,7 @@ def test_a_batch_is_stored_in_order_in_one_queue(cluster: Cluster, producer: Pro
     result = producer.send_batch(iter(messages))
     found = stored(cluster, "Batch")
     assert [m.body for m in found] == [b"%d" % i for i in range(50)]
-    assert [(m.tags, m.keys, m.flag) for m in found] == [
-        (f"T{i}", f"k{i}", i) for i in range(50)
-    ]
+    assert [(m.tags, m.keys, m.flag) for m in found] == [(f"T{i}", f"k{i}", i) for i in range(50)]
     assert [m.msg_id for m in found] == result.msg_id.split(",")
     assert [m.offset_msg_id for m in found] == result.offset_msg_id.split(",")
     assert {m.queue_id for m in found} == {result.message_queue.queue_id}

@@ -77,18 +77,22 @@ class AdminService:
         topic = text(fields, "topic")
         check_topic_name(topic)
         if self._state.topics.is_reserved(topic):
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          f"The topic[{topic}] is conflict with system topic.")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic."
+            )
         kind = text(fields, "topicFilterType")
         if kind not in ("SINGLE_TAG", "MULTI_TAG"):
             raise Malformed(f"topicFilterType {kind!r} is unknown")
         read, write = int32(fields, "readQueueNums"), int32(fields, "writeQueueNums")
         if not (0 <= read <= _MAX_QUEUES and 0 <= write <= _MAX_QUEUES):
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          f"topic {topic}: {read} and {write} queues, at most {_MAX_QUEUES}")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic}: {read} and {write} queues, at most {_MAX_QUEUES}",
+            )
         self._state.topics.put(
-            TopicConfig(topic, read, write, int32(fields, "perm"), kind,
-                        int32(fields, "topicSysFlag", 0))
+            TopicConfig(
+                topic, read, write, int32(fields, "perm"), kind, int32(fields, "topicSysFlag", 0)
+            )
         )
         return answer(request)
 
@@ -97,8 +101,9 @@ class AdminService:
         topic = text(request.ext_fields, "topic")
         check_topic_name(topic)
         if self._state.topics.is_reserved(topic):
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          f"The topic[{topic}] is conflict with system topic.")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic."
+            )
         self._state.topics.delete(topic)
         self._state.store.delete_topic(topic)
         return answer(request)
@@ -167,8 +172,12 @@ class AdminService:
             "useServerSideResetOffset": "true",  # reset_offset takes a queue and a number
         }
         body = "".join(f"{name}={value}\n" for name, value in rows.items())
-        return answer(request, ResponseCode.SUCCESS, {"version": dump(
-            self._state.topics.data_version()).decode()}, body.encode())
+        return answer(
+            request,
+            ResponseCode.SUCCESS,
+            {"version": dump(self._state.topics.data_version()).decode()},
+            body.encode(),
+        )
 
     def runtime_info(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         """Return some figures as text."""
@@ -223,8 +232,10 @@ class AdminService:
         only, number = int32(fields, "queueId", -1), int64(fields, "offset", -1)
         config = state.topics.get(topic)
         if config is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          f"[reset-offset] reset offset failed, no topic in this broker. {topic}")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. {topic}",
+            )
         targets: list[tuple[str, str, int, Any]] = []
         for queue_id in [only] if only >= 0 else range(config.write_queue_nums):
             committed = state.offsets.query(name, topic, queue_id)
@@ -236,22 +247,35 @@ class AdminService:
             if only >= 0 and number >= 0:
                 last = state.store.max_offset(topic, queue_id)
                 if not state.store.min_offset(topic, queue_id) <= number <= last:
-                    raise Refused(ResponseCode.SYSTEM_ERROR,
-                                  f"Target offset {number} not in consume queue range")
+                    raise Refused(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"Target offset {number} not in consume queue range",
+                    )
                 wanted = number
             elif timestamp == -1:
                 wanted = state.store.max_offset(topic, queue_id)
             else:
                 wanted = state.store.offset_by_time(topic, queue_id, timestamp)
             offset = max(wanted, 0)
-            targets.append((topic, state.config.broker_name, queue_id,
-                            offset if force or offset < committed else committed))
+            targets.append(
+                (
+                    topic,
+                    state.config.broker_name,
+                    queue_id,
+                    offset if force or offset < committed else committed,
+                )
+            )
         body = f'{{"offsetTable":{dump_queue_keys(targets)}}}'.encode()
         pushed = body
         if request.language == "CPP":  # those clients read a list
-            pushed = dump({"offsetTable": [
-                {"brokerName": b, "offset": o, "queueId": q, "topic": t} for t, b, q, o in targets
-            ]})
+            pushed = dump(
+                {
+                    "offsetTable": [
+                        {"brokerName": b, "offset": o, "queueId": q, "topic": t}
+                        for t, b, q, o in targets
+                    ]
+                }
+            )
         group = state.members.consumers.get(name)
         if group is None or not group.members:
             raise Refused(
@@ -261,8 +285,10 @@ class AdminService:
             )
         for peer, member in group.members.items():
             if member.version < _MIN_VERSION_RESET:
-                raise Refused(ResponseCode.SYSTEM_ERROR,
-                              f"the client does not support this feature. version={member.version}")
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client does not support this feature. version={member.version}",
+                )
             ext = {"topic": topic, "group": name, "timestamp": str(timestamp), "isForce": "false"}
             peer.notify(RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, pushed))
         return answer(request, ResponseCode.SUCCESS, None, body)
@@ -273,8 +299,9 @@ class AdminService:
         group = self._state.members.consumers.get(group_name)
         peer = group.find(client_id) if group is not None else None
         if group is None or peer is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          f"The Consumer <{group_name}> <{client_id}> not online")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group_name}> <{client_id}> not online"
+            )
         version = group.members[peer].version
         if version < _MIN_VERSION_RELAY:
             raise Refused(
@@ -296,8 +323,16 @@ class AdminService:
                 remark = f"consumer <{group}> <{client_id}>: {error}"
                 peer.reply(request, answer(request, code, remark=remark))
                 return
-            peer.reply(request, answer(request, response.code, dict(response.ext_fields),
-                                       response.body, response.remark))
+            peer.reply(
+                request,
+                answer(
+                    request,
+                    response.code,
+                    dict(response.ext_fields),
+                    response.body,
+                    response.remark,
+                ),
+            )
 
         target.invoke(RemotingCommand(request.code, ext, body), _RELAY_SECONDS, answered)
 

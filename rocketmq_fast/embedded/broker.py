@@ -92,8 +92,10 @@ class Broker:
         config, durable = self.config, self._durable
         settings = make_directory(root / "config")
         port = self.server.port
-        address = f"[{advertised_host}]:{port}" if ":" in advertised_host else (
-            f"{advertised_host}:{port}"
+        address = (
+            f"[{advertised_host}]:{port}"
+            if ":" in advertised_host
+            else (f"{advertised_host}:{port}")
         )
         store = MessageStore(
             root, config, store_host=host_bytes(advertised_host, port), clock=clock,
@@ -120,9 +122,7 @@ class Broker:
             self.schedule = ScheduleService(
                 store, settings / "delayOffset.json", topics.__contains__
             )
-            self.transactions = TransactionService(
-                self.state, settings / "transactionOffset.json"
-            )
+            self.transactions = TransactionService(self.state, settings / "transactionOffset.json")
         except BaseException:
             store.abandon()
             raise
@@ -182,9 +182,7 @@ class Broker:
 
     # ---------------------------------------------------------------------- durability
 
-    def _when_stored(
-        self, peer: Peer, request: RemotingCommand, response: RemotingCommand
-    ) -> None:
+    def _when_stored(self, peer: Peer, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer a send: at once, or with SYNC_FLUSH when its message is on the disk."""
         if self.config.flush_disk_type != "SYNC_FLUSH" or not self._durable:
             peer.reply(request, response)

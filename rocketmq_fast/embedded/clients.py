@@ -125,8 +125,10 @@ class ClientService:
             if state.store.min_offset(topic, queue_id) > 0 or not state.store.is_in_memory(
                 topic, queue_id, 0
             ):
-                raise Refused(ResponseCode.QUERY_NOT_FOUND,
-                              "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+                raise Refused(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                )
             offset = 0
         return answer(request, ResponseCode.SUCCESS, {"offset": str(offset)})
 
@@ -146,8 +148,9 @@ class ClientService:
         body = json_body(request)
         group, client_id = body.get("consumerGroup"), body.get("clientId")
         if not isinstance(group, str) or not isinstance(client_id, str):
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          "a lock request names consumerGroup and clientId")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "a lock request names consumerGroup and clientId"
+            )
         keys = []
         for value in items_of(body, "mqSet"):
             queue_id = value.get("queueId")
@@ -177,8 +180,9 @@ class ClientService:
         name = text(request.ext_fields, "consumerGroup")
         group = self._state.members.consumers.get(name)
         if group is None:
-            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE,
-                          f"the consumer group[{name}] not online")
+            raise Refused(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+            )
         body: dict[str, Any] = {
             "connectionSet": [member.to_json(peer) for peer, member in group.members.items()],
             "consumeFromWhere": group.consume_from_where,
@@ -214,5 +218,3 @@ class ClientService:
             for name, members in self._state.members.producers.items()
         }
         return answer(request, ResponseCode.SUCCESS, None, dump({"data": data}))
-
-

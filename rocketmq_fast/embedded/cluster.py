@@ -102,9 +102,7 @@ class Cluster:
         self._store = Path(store) if store is not None else None
         self._temporary: Path | None = None
         self._name_servers = [
-            NameServerNode(
-                self._place, f"namesrv-{number + 1}", namesrv_port if number == 0 else 0
-            )
+            NameServerNode(self._place, f"namesrv-{number + 1}", namesrv_port if number == 0 else 0)
             for number in range(name_servers)
         ]
         self._brokers = [

@@ -80,8 +80,12 @@ class BrokerConfig:
         if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
             raise ConfigError(f"flush_disk_type {self.flush_disk_type!r} is unknown")
         parse_delay_levels(self.delay_levels)
-        for name in ("default_topic_queue_nums", "max_message_size", "mapped_file_size_commit_log",
-                     "max_transfer_count_on_message_in_memory"):
+        for name in (
+            "default_topic_queue_nums",
+            "max_message_size",
+            "mapped_file_size_commit_log",
+            "max_transfer_count_on_message_in_memory",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
         if self.transaction_check_interval <= 0:

@@ -114,7 +114,7 @@ class ConsumeQueue:
     def is_complete(self) -> bool:
         """Tell whether the files hold all entries up to max_offset, and cut off what is beyond."""
         for number in range(self.min_offset // FILE_ENTRIES, self.max_offset // FILE_ENTRIES + 1):
-            needed = (min(self.max_offset, (number + 1) * FILE_ENTRIES) - number * FILE_ENTRIES)
+            needed = min(self.max_offset, (number + 1) * FILE_ENTRIES) - number * FILE_ENTRIES
             path = self._path(number)
             size = path.stat().st_size if path.exists() else 0
             if size < needed * ENTRY_BYTES:

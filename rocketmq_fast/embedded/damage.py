@@ -45,9 +45,7 @@ def damaged_message(body: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def other_route(
-    body: bytes, *, address: str | None, queues: int | None, perm: int | None
-) -> bytes:
+def other_route(body: bytes, *, address: str | None, queues: int | None, perm: int | None) -> bytes:
     """Return a route with other addresses of all brokers, or other queues."""
     if not body:
         return body  # there is none to change

@@ -42,8 +42,11 @@ class Dispatcher:
         handler = self._handlers.get(request.code)
         response: RemotingCommand | None
         if handler is None:
-            response = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                              remark=f" request type {request.code} not supported")
+            response = answer(
+                request,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f" request type {request.code} not supported",
+            )
         else:
             response = call(handler, peer, request)
         if response is not None:
@@ -60,11 +63,28 @@ def call(
     try:
         return handler(peer, request)
     except Refused as error:
-        return answer(request, error.code, error.ext_fields, remark=error.remark,
-                      json_header=json_header or isinstance(error, Malformed))
-    except (RocketMQError, ArithmeticError, AttributeError, LookupError, OSError, TypeError,
-            ValueError, RecursionError) as error:
+        return answer(
+            request,
+            error.code,
+            error.ext_fields,
+            remark=error.remark,
+            json_header=json_header or isinstance(error, Malformed),
+        )
+    except (
+        RocketMQError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        OSError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
         log.warning("request %d from %s: %r", request.code, peer.address, error)
         log.debug("where it came from", exc_info=True)
-        return answer(request, ResponseCode.SYSTEM_ERROR, json_header=True,
-                      remark=f"{type(error).__name__}: {error}")
+        return answer(
+            request,
+            ResponseCode.SYSTEM_ERROR,
+            json_header=True,
+            remark=f"{type(error).__name__}: {error}",
+        )

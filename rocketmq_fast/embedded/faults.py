@@ -236,9 +236,7 @@ class Faults:
         effect = _Effect("error", change=replace) if served else _Effect("error", instead=refuse)
         return self._add(effect, requests, where)
 
-    def silence(
-        self, requests: Requests, *, served: bool = False, **where: Unpack[Where]
-    ) -> Fault:
+    def silence(self, requests: Requests, *, served: bool = False, **where: Unpack[Where]) -> Fault:
         """Answer nothing. `served`: the request is carried out all the same."""
         effect = (
             _Effect("silence", change=lambda *_: None)
@@ -262,9 +260,7 @@ class Faults:
 
         return self._add(_Effect("cut", change=head, cut=True), requests, where)
 
-    def corrupt(
-        self, requests: Requests, at: int | None = None, **where: Unpack[Where]
-    ) -> Fault:
+    def corrupt(self, requests: Requests, at: int | None = None, **where: Unpack[Where]) -> Fault:
         """Change byte `at` of the frame of the answer, by default one that the seed chooses."""
         if at is not None and at < 0:
             raise ConfigError(f"at is {at}, not 0 or more")
@@ -341,8 +337,9 @@ class Faults:
             Strike(effect.kind, server, request.code, min(target.topics, default=None),
                    min(target.queues, default=None))
         )  # fmt: skip
-        log.info("fault %s: request %d of %s to %s", effect.kind, request.code, peer.address,
-                 server)
+        log.info(
+            "fault %s: request %d of %s to %s", effect.kind, request.code, peer.address, server
+        )
         if effect.seconds:
             loop.call_later(effect.seconds, dispatch, peer, request)
         elif effect.instead is not None:

@@ -200,6 +200,7 @@ def group_or_refuse(groups: GroupTable, name: str) -> GroupConfig:
     """Return a group's settings; refuses when it does not exist and may not be created."""
     config = groups.get(name)
     if config is None:
-        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                      f"subscription group [{name}] does not exist")
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
+        )
     return config

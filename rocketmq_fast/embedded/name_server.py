@@ -90,8 +90,9 @@ class RouteTable:
             self._replace_topics(name, topics)
         # A broker in this process never expires: it is gone when it says so.
         seen = float("inf") if peer is None else self._clock()
-        self.live[address] = LiveBroker(name, cluster, broker_id, data_version, seen, peer,
-                                        ha_address)
+        self.live[address] = LiveBroker(
+            name, cluster, broker_id, data_version, seen, peer, ha_address
+        )
         return broker.addresses.get(0) if broker_id != 0 else None
 
     def _replace_topics(self, name: str, topics: Iterable[dict[str, Any]]) -> None:
@@ -244,8 +245,10 @@ class NameServer:
         queues = self.routes.topics.get(topic, {}) if topic is not None else {}
         names = [name for name in queues if name in self.routes.brokers]
         if topic is None or not names:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST,
-                          f"No topic route info in name server for the topic: {topic}")
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}",
+            )
         standard = request.version >= VERSION_4_9_4 or boolean(
             request.ext_fields, "acceptStandardJsonOnly"
         )
@@ -276,8 +279,9 @@ class NameServer:
         return answer(request, ResponseCode.SUCCESS, None, body.encode())
 
     def _all_topics(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
-        return answer(request, ResponseCode.SUCCESS, None, dump({"topicList": sorted(
-            self.routes.topics)}))
+        return answer(
+            request, ResponseCode.SUCCESS, None, dump({"topicList": sorted(self.routes.topics)})
+        )
 
     def _cluster_topics(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         names = set(self.routes.clusters().get(text(request.ext_fields, "cluster"), ()))
@@ -381,8 +385,9 @@ class NameServer:
         live.last_seen = self._clock()
         changed = live.data_version != version
         body = dump({"counter": live.data_version[1], "timestamp": live.data_version[0]})
-        return answer(request, ResponseCode.SUCCESS,
-                      {"changed": "true" if changed else "false"}, body)
+        return answer(
+            request, ResponseCode.SUCCESS, {"changed": "true" if changed else "false"}, body
+        )
 
     # ----------------------------------------------------------------------- key-value
 
@@ -397,8 +402,9 @@ class NameServer:
         space, key = text(request.ext_fields, "namespace"), text(request.ext_fields, "key")
         value = self._kv.get(space, {}).get(key)
         if value is None:
-            raise Refused(ResponseCode.QUERY_NOT_FOUND,
-                          f"No config item, Namespace: {space} Key: {key}")
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space} Key: {key}"
+            )
         return answer(request, ResponseCode.SUCCESS, {"value": value})
 
     def _delete_kv(self, _: Peer, request: RemotingCommand) -> RemotingCommand:

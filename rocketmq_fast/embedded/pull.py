@@ -118,19 +118,24 @@ class PullService:
     def _check_access(self, topic: str, group_name: str, queue_id: int) -> GroupConfig:
         state = self._state
         if not state.config.broker_permission & _READ:
-            raise Refused(ResponseCode.NO_PERMISSION,
-                          f"the broker[{state.config.broker_name}] pulling message is forbidden")
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{state.config.broker_name}] pulling message is forbidden",
+            )
         group = group_or_refuse(state.groups, group_name)
         if not group.consume_enable:
-            raise Refused(ResponseCode.NO_PERMISSION,
-                          f"subscription group no permission, {group_name}")
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}"
+            )
         config = state.topics.get(topic)
         if config is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST,
-                          f"topic[{topic}] not exist, apply first please!")
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
         if not config.readable:
-            raise Refused(ResponseCode.NO_PERMISSION,
-                          f"the topic[{topic}] pulling message is forbidden")
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
+            )
         if not 0 <= queue_id < config.read_queue_nums:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -148,23 +153,32 @@ class PullService:
             return compile_filter(topic, fields.get("subscription"), 0, kind)
         group = self._state.members.consumers.get(group_name)
         if group is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                          f"the consumer's group info not exist: {group_name}")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist: {group_name}",
+            )
         config = self._state.groups.peek(group_name)
-        if (group.message_model == "BROADCASTING" and config is not None
-                and not config.consume_broadcast_enable):
+        if (
+            group.message_model == "BROADCASTING"
+            and config is not None
+            and not config.consume_broadcast_enable
+        ):
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group[{group_name}] can not consume by broadcast way",
             )
         subscription = group.subscriptions.get(topic)
         if subscription is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                          f"the consumer's subscription not exist: {group_name}, {topic}")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: {group_name}, {topic}",
+            )
         wanted = int64(fields, "subVersion")
         if subscription.version < wanted:
-            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                          f"the consumer's subscription not latest: {group_name}, {topic}")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the consumer's subscription not latest: {group_name}, {topic}",
+            )
         check_kind(subscription.expression_type, self._state.config)
         if subscription.expression_type == "SQL92" and subscription.sql is None:
             raise Refused(

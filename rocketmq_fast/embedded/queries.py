@@ -92,8 +92,9 @@ class QueryService:
         try:
             body = self._state.store.message_at(position)
         except StoreError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          f"can not find message by the offset, {position}") from error
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
+            ) from error
         return answer(request, ResponseCode.SUCCESS, None, body, json_header=True)
 
     def query(self, peer: Peer, request: RemotingCommand) -> None:
@@ -124,8 +125,9 @@ class QueryService:
             "indexLastUpdatePhyoffset": str(self._state.store.log.end),
         }
         if bodies:
-            response = answer(request, ResponseCode.SUCCESS, ext, b"".join(bodies),
-                              json_header=True)
+            response = answer(
+                request, ResponseCode.SUCCESS, ext, b"".join(bodies), json_header=True
+            )
         else:
             response = answer(
                 request, ResponseCode.QUERY_NOT_FOUND, ext,

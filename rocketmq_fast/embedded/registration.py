@@ -126,8 +126,13 @@ class Registrar:
             if isinstance(answer, Exception):
                 log.warning("broker %s is not registered at %s: %s", name, address, answer)
             elif answer.code != ResponseCode.SUCCESS:
-                log.warning("broker %s is not registered at %s: code %d, %s",
-                            name, address, answer.code, answer.remark)
+                log.warning(
+                    "broker %s is not registered at %s: code %d, %s",
+                    name,
+                    address,
+                    answer.code,
+                    answer.remark,
+                )
             elif address == self._addresses[0]:
                 _take_over_order(self._broker, answer)
             if address in self._again:
@@ -156,6 +161,10 @@ class Registrar:
             try:
                 self._client.invoke(address, unregistration(self._broker), _ANSWER_SECONDS)
             except RocketMQError as error:
-                log.warning("broker %s is still registered at %s: %s",
-                            self._broker.config.broker_name, address, error)
+                log.warning(
+                    "broker %s is still registered at %s: %s",
+                    self._broker.config.broker_name,
+                    address,
+                    error,
+                )
         self._client.close()

@@ -52,15 +52,16 @@ class ReplyService:
             return
         target = self._client(table.get(props.REPLY_TO_CLIENT))
         if target is None:
-            self._finish(peer, request, stored,
-                         f"push reply message fail, channel of <{table.get('REPLY_TO_CLIENT')}> "
-                         "not found.")
+            self._finish(
+                peer,
+                request,
+                stored,
+                f"push reply message fail, channel of <{table.get('REPLY_TO_CLIENT')}> not found.",
+            )
             return
         now = str(self._state.store.clock())
         table["PUSH_REPLY_TIME"] = now
-        fields = {
-            long: short[name] for name, long in _SHORT_TO_LONG.items() if name in short
-        } | {
+        fields = {long: short[name] for name, long in _SHORT_TO_LONG.items() if name in short} | {
             "properties": format_properties(table).decode(),
             "bornHost": peer.address,
             "storeHost": self._state.address,
@@ -71,8 +72,12 @@ class ReplyService:
             if response is None:
                 self._finish(peer, request, stored, f"push reply message to client fail: {error}")
             elif response.code != ResponseCode.SUCCESS:
-                self._finish(peer, request, stored,
-                             f"push reply message fail, code {response.code}: {response.remark}")
+                self._finish(
+                    peer,
+                    request,
+                    stored,
+                    f"push reply message fail, code {response.code}: {response.remark}",
+                )
             else:
                 self._finish(peer, request, stored, None)
 
@@ -93,4 +98,3 @@ class ReplyService:
     ) -> None:
         code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
         peer.reply(request, answer(request, code, dict(stored.ext_fields), remark=problem))
-

@@ -93,14 +93,24 @@ class SendService:
         try:
             queue_id, stored, wait = self._store(peer, request, fields)
         except Refused as error:
-            return answer(request, error.code, dict(self._marks), remark=error.remark,
-                          json_header=isinstance(error, Malformed)), False
+            return answer(
+                request,
+                error.code,
+                dict(self._marks),
+                remark=error.remark,
+                json_header=isinstance(error, Malformed),
+            ), False
         except StoreError as error:
-            return answer(request, ResponseCode.SERVICE_NOT_AVAILABLE, dict(self._marks),
-                          remark=str(error)), False
+            return answer(
+                request, ResponseCode.SERVICE_NOT_AVAILABLE, dict(self._marks), remark=str(error)
+            ), False
         except MessageDecodeError as error:
-            return answer(request, ResponseCode.MESSAGE_ILLEGAL, dict(self._marks),
-                          remark=f"topic {topic_of(fields)}: {error}"), False
+            return answer(
+                request,
+                ResponseCode.MESSAGE_ILLEGAL,
+                dict(self._marks),
+                remark=f"topic {topic_of(fields)}: {error}",
+            ), False
         ext = {
             "msgId": offset_ids(self._state.store.store_host, stored.entries),
             "queueId": str(queue_id),
@@ -138,8 +148,9 @@ class SendService:
         born = int64(fields, "g")
         properties = fields.get("i")
         if batch:
-            return self._store_batch(peer, topic, queue_id, body, properties, sys_flag, born,
-                                     int32(fields, "j", 0))
+            return self._store_batch(
+                peer, topic, queue_id, body, properties, sys_flag, born, int32(fields, "j", 0)
+            )
         table = parse_properties(properties)
         reconsume_times = int32(fields, "j", 0)
         if topic.startswith(RETRY_PREFIX):
@@ -167,14 +178,17 @@ class SendService:
         state = self._state
         check_topic_name(topic)
         if topic in FORBIDDEN_TO_SEND:
-            raise Refused(ResponseCode.NO_PERMISSION,
-                          f"Sending message to topic[{topic}] is forbidden.")
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
         config = state.topics.get(topic)
         if config is None:
             config = state.topics.for_send(topic, fields.get("c", ""), int32(fields, "d"))
         if config.order and not state.config.broker_permission & Perm.WRITE:
-            raise Refused(ResponseCode.NO_PERMISSION,
-                          f"the broker[{state.config.broker_name}] sending message is forbidden")
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{state.config.broker_name}] sending message is forbidden",
+            )
         return config
 
     def _store_batch(
@@ -185,8 +199,10 @@ class SendService:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"a batch for topic {topic} is empty")
         table = parse_properties(properties)
         if sys_flag & _TRANSACTION or int(table.get(props.DELAY, "0") or 0) > 0:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL,
-                          f"a batch for topic {topic} with a delay or in a transaction")
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch for topic {topic} with a delay or in a transaction",
+            )
         table[props.CLUSTER] = self._state.config.cluster_name
         stored = self._state.store.put_batch(
             topic, queue_id, body, properties=format_properties(table), born_timestamp=born,
@@ -199,7 +215,7 @@ class SendService:
         reconsume_times: int,
     ) -> tuple[str, int]:  # fmt: skip
         """Return where a message that a client sends to its retry topic goes."""
-        name = topic[len(RETRY_PREFIX):]
+        name = topic[len(RETRY_PREFIX) :]
         group = group_or_refuse(self._state.groups, name)
         limit = group.retry_max_times
         if request.version >= _MIN_VERSION_MAX_RECONSUME:
@@ -245,16 +261,19 @@ class SendService:
         position, level = int64(fields, "offset"), int32(fields, "delayLevel")
         group = group_or_refuse(state.groups, name)
         if not state.config.broker_permission & Perm.WRITE:
-            raise Refused(ResponseCode.NO_PERMISSION,
-                          f"the broker[{state.config.broker_name}] sending message is forbidden")
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{state.config.broker_name}] sending message is forbidden",
+            )
         if group.retry_queue_nums <= 0:
             return answer(request, ResponseCode.SUCCESS)
         retry_topic = RETRY_PREFIX + name
         check_topic_name(retry_topic)
         config = state.topics.ensure(retry_topic, group.retry_queue_nums)
         if not config.perm & Perm.WRITE:
-            raise Refused(ResponseCode.NO_PERMISSION,
-                          f"the topic[{retry_topic}] sending message is forbidden")
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{retry_topic}] sending message is forbidden"
+            )
         self._copy_back(request, group, position, level, retry_topic)
         return answer(request, ResponseCode.SUCCESS)
 
@@ -266,8 +285,9 @@ class SendService:
         try:
             message = store.stored_at(position)
         except (StoreError, MessageDecodeError) as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          f"look message by offset failed, {position}") from error
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}"
+            ) from error
         if message.position != position:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at {position}")
         table = parse_properties(message.properties.decode("utf-8", "replace"))
@@ -298,5 +318,3 @@ class SendService:
 def topic_of(fields: Mapping[str, str]) -> str:
     """Return the topic of a send request for messages."""
     return fields.get("b", "")
-
-

@@ -104,8 +104,10 @@ class TopicConfig:
             sys_flag=int(value.get("topicSysFlag", 0)),
             order=bool(value.get("order", False)),
         )
-        if not (0 <= config.read_queue_nums <= _MAX_QUEUES
-                and 0 <= config.write_queue_nums <= _MAX_QUEUES):
+        if not (
+            0 <= config.read_queue_nums <= _MAX_QUEUES
+            and 0 <= config.write_queue_nums <= _MAX_QUEUES
+        ):
             raise ValueError(f"topic {name!r} has {config.write_queue_nums} queues")
         return config
 
@@ -202,14 +204,20 @@ class TopicTable:
         template = self._topics.get(template_name)
         if template is not None and template.perm & Perm.INHERIT:
             queues = max(min(client_queues, template.write_queue_nums), 0)
-            config = replace(template, name=topic, read_queue_nums=queues,
-                             write_queue_nums=queues, perm=template.perm & ~Perm.INHERIT)
+            config = replace(
+                template,
+                name=topic,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=template.perm & ~Perm.INHERIT,
+            )
             self.put(config)
             return config
         if topic.startswith(RETRY_PREFIX):
             return self.ensure(topic, 1)
-        raise Refused(ResponseCode.TOPIC_NOT_EXIST,
-                      f"topic[{topic}] not exist, apply first please!")
+        raise Refused(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+        )
 
     def set_ordered(self, ordered: Iterable[str]) -> None:
         """Mark the topics that name servers know as ordered, and no others."""

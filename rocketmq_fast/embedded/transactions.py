@@ -165,8 +165,13 @@ class TransactionService:
         group, decision = text(fields, "producerGroup"), int32(fields, "commitOrRollback")
         offset, position = int64(fields, "tranStateTableOffset"), int64(fields, "commitLogOffset")
         if request.remark or boolean(fields, "fromTransactionCheck"):
-            log.info("group %s ends transaction %s with %d: %s", group,
-                     fields.get("msgId"), decision, request.remark)
+            log.info(
+                "group %s ends transaction %s with %d: %s",
+                group,
+                fields.get("msgId"),
+                decision,
+                request.remark,
+            )
         if decision not in (_COMMIT, _ROLLBACK):
             return None
         message, table = self._half_at(position)
@@ -177,8 +182,10 @@ class TransactionService:
         half = self._open.get(self._current.get(offset, offset))
         if half is None:
             # The Java broker would deliver the message again.
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          f"transaction {table.get('UNIQ_KEY')} of half offset {offset} has ended")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"transaction {table.get('UNIQ_KEY')} of half offset {offset} has ended",
+            )
         try:
             if decision == _COMMIT:
                 self._deliver(message, table, position)
@@ -192,8 +199,9 @@ class TransactionService:
         try:
             message = self._store.stored_at(position)
         except (StoreError, MessageDecodeError) as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR,
-                          "Find prepared transaction message failed") from error
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"
+            ) from error
         if message.topic != HALF_TOPIC or message.position != position:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         return message, parse_properties(message.properties.decode("utf-8", "replace"))
@@ -246,8 +254,10 @@ class TransactionService:
                 self._check(half)
             except (StoreError, MessageDecodeError, Refused) as error:
                 if half.position < self._store.log.start:
-                    log.warning("half offset %d was deleted with its log before its "
-                                "transaction ended", half.offset)
+                    log.warning(
+                        "half offset %d was deleted with its log before its transaction ended",
+                        half.offset,
+                    )
                     self._done(half)
                 else:
                     log.warning("half offset %d was not checked: %s", half.offset, error)
@@ -299,8 +309,11 @@ class TransactionService:
         members = self._state.members.producers.get(group, {})
         peers = [peer for peer in members if not peer.closed]
         if not peers:
-            log.warning("no producer of group %s to ask about transaction %s", group,
-                        table.get(props.UNIQ_KEY))
+            log.warning(
+                "no producer of group %s to ask about transaction %s",
+                group,
+                table.get(props.UNIQ_KEY),
+            )
             return
         self._asked += 1
         record, _ = assemble_message(

@@ -244,8 +244,7 @@ class ClusterInfo:
             brokers[str(name)] = BrokerData(cluster, str(name), addresses)
         tables = _map(table, "clusterAddrTable", what)
         clusters = {
-            str(name): tuple(str(broker) for broker in _list(tables, name, what))
-            for name in tables
+            str(name): tuple(str(broker) for broker in _list(tables, name, what)) for name in tables
         }
         return cls(brokers, clusters)
 

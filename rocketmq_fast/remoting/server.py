@@ -109,8 +109,9 @@ class Peer:
     def _expire(self, opaque: int, timeout: float) -> None:
         pending = self._pending.pop(opaque, None)
         if pending is not None:
-            pending[0](None, RequestTimeout(f"{self.address}: no answer in {timeout} s",
-                                            self.address))
+            pending[0](
+                None, RequestTimeout(f"{self.address}: no answer in {timeout} s", self.address)
+            )
 
     def answered(self, response: RemotingCommand) -> None:
         """Hand an answer to whoever waits for it; late and unknown ones are dropped."""
