@@ -1,7 +1,6 @@
 #include "rmf_message.h"
 
 #include "rmf_crc32.h"
-#include "rmf_tags.h"
 
 #define RMF_MESSAGE_FIXED_BYTES 68u /* up to the body length, without the two hosts */
 
@@ -246,11 +245,6 @@ enum rmf_status rmf_batch_element_decode(struct rmf_slice body, size_t position,
     message->inflated = 1;
     *next = position + size;
     return RMF_OK;
-}
-
-int32_t rmf_message_tag_code(const struct rmf_message *m) {
-    struct rmf_slice tags;
-    return rmf_message_find_property(m, "TAGS", 4, &tags) ? rmf_tag_code(tags) : 0;
 }
 
 static size_t rmf_hex(const uint8_t *bytes, size_t count, char *out) {

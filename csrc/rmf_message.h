@@ -157,9 +157,6 @@ static inline bool rmf_message_is_inner_batch(const struct rmf_message *m) {
     return m->element == NULL && (rmf_message_sys_flag(m) & both) == both;
 }
 
-/* Hash of the TAGS property, 0 without one: what the broker's index holds. */
-int32_t rmf_message_tag_code(const struct rmf_message *m);
-
 static inline bool rmf_message_find_property(const struct rmf_message *m, const char *name,
                                              size_t name_len, struct rmf_slice *value) {
     return rmf_properties_find(rmf_message_properties(m), name, name_len, value);

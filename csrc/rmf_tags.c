@@ -20,6 +20,11 @@ int32_t rmf_tag_code(struct rmf_slice utf8) {
     return (int32_t)hash;
 }
 
+int32_t rmf_message_tag_code(const struct rmf_message *m) {
+    struct rmf_slice tags;
+    return rmf_message_find_property(m, "TAGS", 4, &tags) ? rmf_tag_code(tags) : 0;
+}
+
 /* Subscriptions name a handful of tags, so a scan over (length, text) is the whole index. A bitmap of
  * lengths turns most non-members away first. */
 struct rmf_tag_set {

@@ -11,6 +11,9 @@
 /* Hash of UTF-8 text. Malformed bytes count as U+FFFD, as Java's decoder reads them. */
 int32_t rmf_tag_code(struct rmf_slice utf8);
 
+/* Code of the TAGS property, 0 without one: what the broker's index holds. */
+int32_t rmf_message_tag_code(const struct rmf_message *m);
+
 /* A set of tag texts. Opaque; immutable once built, so any number of threads may match. */
 struct rmf_tag_set;
 

@@ -159,6 +159,35 @@ def test_c_includes_only_the_language_and_its_own(name: str) -> None:
     assert all((ROOT / "csrc" / header).is_file() for header in own), own
 
 
+def c_unit(name: str) -> str:
+    """rmf_tags.h -> rmf_tags; a header that calls itself the inside of a unit belongs to it."""
+    stem = name.partition(".")[0]
+    header = (ROOT / "csrc" / f"{stem}.h").read_text(encoding="utf-8")
+    inside = re.match(r"/\* Inside of (rmf_\w+)", header)
+    return inside[1] if inside else stem
+
+
+def circles(needs: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What is left when all that needs nothing of the rest was taken: circles and their users."""
+    left = dict(needs)
+    while ready := [name for name, needed in left.items() if not needed & left.keys()]:
+        for name in ready:
+            del left[name]
+    return left
+
+
+def test_no_c_units_need_each_other() -> None:
+    needs: dict[str, set[str]] = {}
+    for name in c_files():
+        path = ROOT / name
+        own = re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text("utf-8"), re.MULTILINE)
+        unit = c_unit(path.name)
+        needs.setdefault(unit, set()).update({c_unit(header) for header in own} - {unit})
+    assert needs["rmf_tags"] >= {"rmf_message"}
+    assert not circles(needs)
+    assert circles({"a": {"b"}, "b": {"a"}, "c": set(), "d": {"a", "c"}}).keys() == {"a", "b", "d"}
+
+
 def test_clients_are_loaded_without_the_embedded_cluster() -> None:
     program = (
         "import sys, rocketmq_fast as rmq; assert 'rocketmq_fast.embedded' not in sys.modules; "

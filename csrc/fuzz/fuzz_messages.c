@@ -2,6 +2,7 @@
  * can be read. Inner batches are walked too. The first byte chooses the CRC check. */
 #include "fuzz.h"
 #include "rmf_message.h"
+#include "rmf_tags.h"
 
 static bool inside(struct rmf_slice outer, struct rmf_slice part) {
     return part.ptr >= outer.ptr && part.len <= outer.len &&

@@ -1,6 +1,7 @@
 /* Stored messages, inner batches, properties. */
 #include "harness.h"
 #include "rmf_message.h"
+#include "rmf_tags.h"
 
 /* Recorded on a 4.9.4 broker: topic WPFactProbe, body hello-wire. */
 static const char recorded_hex[] =

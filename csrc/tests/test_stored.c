@@ -3,6 +3,7 @@
 #include "rmf_cursor.h"
 #include "rmf_message.h"
 #include "rmf_stored.h"
+#include "rmf_tags.h"
 
 static const uint8_t v4[8] = {127, 0, 0, 1, 0, 0, 0x2a, 0x9f};
 static const uint8_t v6[20] = {0x20, 1, 0xd, 0xb8, [15] = 1, [18] = 1, [19] = 2};

@@ -48,7 +48,6 @@ cdef extern from "rmf_message.h" nogil:
     rmf_slice rmf_message_properties(const rmf_message *m)
     bint rmf_message_is_compressed(const rmf_message *m)
     bint rmf_message_is_inner_batch(const rmf_message *m)
-    int32_t rmf_message_tag_code(const rmf_message *m)
     bint rmf_message_find_property(const rmf_message *m, const char *name, size_t name_len,
                                    rmf_slice *value)
     size_t rmf_message_offset_id(const rmf_message *m, char *out)

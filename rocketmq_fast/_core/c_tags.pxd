@@ -9,6 +9,7 @@ cdef extern from "rmf_tags.h" nogil:
         pass
 
     int32_t rmf_tag_code(rmf_slice utf8)
+    int32_t rmf_message_tag_code(const rmf_message *m)
     rmf_tag_set *rmf_tag_set_new(const rmf_slice *tags, size_t count)
     void rmf_tag_set_free(rmf_tag_set *set)
     bint rmf_tag_set_has(const rmf_tag_set *set, rmf_slice tag)

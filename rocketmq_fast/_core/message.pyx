@@ -41,7 +41,6 @@ from rocketmq_fast._core.c_message cimport (
     rmf_message_store_size,
     rmf_message_store_timestamp_ms,
     rmf_message_sys_flag,
-    rmf_message_tag_code,
     rmf_message_topic,
 )
 from rocketmq_fast._core.c_message_list cimport (
@@ -51,6 +50,7 @@ from rocketmq_fast._core.c_message_list cimport (
     rmf_message_list_shrink,
 )
 from rocketmq_fast._core.c_properties cimport rmf_properties_next, rmf_property
+from rocketmq_fast._core.c_tags cimport rmf_message_tag_code
 from rocketmq_fast._core.frame cimport RemotingCommand
 from rocketmq_fast._core.status cimport describe
 from rocketmq_fast._core.text cimport text_of
