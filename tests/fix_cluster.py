@@ -81,6 +81,15 @@ def embedded_proxied(embedded_broker: TestBroker) -> Iterator[ProxiedCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def short_locks_embedded() -> Iterator[Cluster]:
+    """An embedded cluster that frees a dead member's locks after 3 s instead of 60 s."""
+    from rocketmq_fast.embedded import Cluster
+
+    with Cluster(delay_levels=DELAY_LEVELS, lock_expiry_ms=3000) as cluster:
+        yield cluster
+
+
 def _locks_of_3_seconds(version: str) -> Iterator[ApacheCluster]:
     from tests.apache import ApacheCluster
     from tests.require import require
@@ -93,25 +102,25 @@ def _locks_of_3_seconds(version: str) -> Iterator[ApacheCluster]:
 
 @pytest.fixture(scope="session")
 def short_locks_494() -> Iterator[ApacheCluster]:
-    """A 4.9.4 cluster that frees a dead member's locks after 3 s instead of 60 s."""
+    """As ``short_locks_embedded``, of Apache 4.9.4."""
     yield from _locks_of_3_seconds("4.9.4")
 
 
 @pytest.fixture(scope="session")
 def short_locks_533() -> Iterator[ApacheCluster]:
-    """As ``short_locks_494``, of 5.3.3."""
+    """As ``short_locks_embedded``, of Apache 5.3.3."""
     yield from _locks_of_3_seconds("5.3.3")
 
 
 @pytest.fixture(
     params=[
-        pytest.param("embedded"),
+        pytest.param("short_locks_embedded", id="embedded"),
         pytest.param("short_locks_494", marks=pytest.mark.apache, id="4.9.4"),
         pytest.param("short_locks_533", marks=pytest.mark.apache, id="5.3.3"),
     ]
 )
 def short_locks(request: pytest.FixtureRequest, wire: Wire) -> TestBroker:
-    """Brokers that free a dead member's locks soon: at once, or after 3 s."""
+    """Brokers that free a dead member's locks after 3 s."""
     from tests.brokers import TestBroker
 
     found = TestBroker(request.param, request.getfixturevalue(request.param), wire)

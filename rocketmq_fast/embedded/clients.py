@@ -87,11 +87,11 @@ class ClientService:
         return answer(request)
 
     def disconnected(self, peer: Peer) -> None:
-        """Forget a closed connection; locks of a client that is gone are free at once."""
-        members = self._state.members
-        for client_id in members.disconnect(peer):
-            if all(group.find(client_id) is None for group in members.consumers.values()):
-                self._state.locks.release(client_id)
+        """Forget a closed connection.
+
+        Not its locks: a client that was cut off may be in a listener call. They run out.
+        """
+        self._state.members.disconnect(peer)
 
     def check_config(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         """Tell whether a subscription can be served."""

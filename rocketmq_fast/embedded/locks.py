@@ -44,12 +44,6 @@ class LockTable:
             if locks.get(key, ("", 0))[0] == client_id:
                 del locks[key]
 
-    def release(self, client_id: str) -> None:
-        """Release everything of a client that is gone, so that nobody waits for the expiry."""
-        for locks in self._groups.values():
-            for key in [key for key, owner in locks.items() if owner[0] == client_id]:
-                del locks[key]
-
     def owner(self, group: str, key: LockKey) -> str | None:
         """Return who holds a queue."""
         held = self._groups.get(group, {}).get(key)

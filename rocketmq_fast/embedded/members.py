@@ -209,17 +209,12 @@ class Membership:
             if not members:
                 del self.producers[name]
 
-    def disconnect(self, peer: Peer) -> set[str]:
-        """Take a closed connection out of all groups; returns the client ids it spoke for."""
-        client_ids = set()
+    def disconnect(self, peer: Peer) -> None:
+        """Take a closed connection out of all groups."""
         for group in list(self.consumers.values()):
-            member = group.members.get(peer)
-            if member is not None:
-                client_ids.add(member.client_id)
-                self._leave(group, peer)
+            self._leave(group, peer)
         for name in list(self.producers):
             self._leave_producers(name, peer)
-        return client_ids
 
     def expire(self, seconds: float) -> None:
         """Drop and close the connections that sent no heartbeat for so long."""

@@ -498,6 +498,52 @@ def test_lock_is_confirmed_again_after_a_lost_connection(
     assert broker.committed(group, topic) == {0: 10}
 
 
+def test_member_that_is_cut_off_in_a_call_keeps_its_queue(
+    broker: TestBroker, proxied: ProxiedCluster
+) -> None:
+    """Its broker tells the others that it left, but the lock is its own: nobody else is called."""
+    topic, group = broker.topic(1), broker.group()
+    broker.send(topic, bodies(5))
+    entered, go, tries = threading.Event(), threading.Event(), list[Frame]()
+
+    def hold(messages: list[MessageExt], context: OrderlyContext) -> object:
+        entered.set()
+        go.wait(60)
+        return SUCCESS
+
+    def on_request(frame: Frame) -> None:
+        if frame.code == RequestCode.LOCK_BATCH_MQ and topic.encode() in frame.command.body:
+            tries.append(frame)
+
+    log = OrderLog()
+    options: dict[str, Any] = {"orderly": True, **SOON}
+    with (
+        broker.proxied() as other,
+        consuming(
+            proxied.namesrv_addr, group, topic, log.listener("A", hold), instance_name="A",
+            **options,
+        ),
+        releasing(go),
+    ):  # fmt: skip
+        assert entered.wait(60)
+        other.broker.on_request = on_request
+        second = make(
+            other.namesrv_addr, group, topic, log.listener("B"), instance_name="B", **options
+        )
+        second.start()
+        try:
+            proxied.broker.refuse()
+            wait_for(lambda: len(tries) >= 2, "two tries of the other member for the lock")
+            assert not log.calls
+            proxied.broker.listen()
+            go.set()
+            wait_for(lambda: log.count() == 5, lambda: f"all messages; {log.calls}")
+        finally:
+            second.shutdown()
+    assert not overlaps(log.calls)
+    assert not disorder(log.calls, {0: 5}, again=True)
+
+
 def test_lock_that_is_not_confirmed_runs_out(
     embedded_broker: TestBroker, embedded_proxied: ProxiedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
