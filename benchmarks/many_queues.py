@@ -59,7 +59,7 @@ def measure_queues(
     )
     for topic in topics:
         consumer.subscribe(topic)
-    consumer.register_listener(reader)
+    consumer.register_listener(reader.listen)
     wanted = frozenset(topics)
     before = rss_bytes()
     began = time.perf_counter()

@@ -41,7 +41,7 @@ def _poll(consumer: rmq.PullConsumer, clock: _Clock, most: int) -> None:
     while clock.going:
         messages = consumer.poll(_WAIT_SECONDS, most)
         if messages:
-            clock.reader(messages, None)
+            clock.reader.listen(messages, None)
 
 
 def _poll_arrow(consumer: rmq.PullConsumer, clock: _Clock, most: int) -> None:
@@ -64,7 +64,7 @@ async def _poll_async(
         while clock.going:
             messages = await consumer.poll(_WAIT_SECONDS, most)
             if messages:
-                clock.reader(messages, None)
+                clock.reader.listen(messages, None)
 
 
 def consume(

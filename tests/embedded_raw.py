@@ -9,7 +9,9 @@ import struct
 from types import TracebackType
 from typing import Self
 
-from rocketmq_fast._core import FrameSplitter, RemotingCommand, encode_frame
+from rocketmq_fast._core import FrameSplitter, RemotingCommand, decode_messages, encode_frame
+
+SEND, BATCH, PULL = 310, 320, 11
 
 
 def element(body: bytes, properties: str = "", flag: int = 0) -> bytes:
@@ -145,3 +147,16 @@ class Raw:
     ) -> RemotingCommand:
         """Send a request and wait for its answer."""
         return self.wait(self.send(code, fields, body, **header))
+
+
+def send(raw: Raw, topic: str, queue: int, body: bytes, properties: str = "") -> RemotingCommand:
+    """Store one message; returns the answer."""
+    response = raw.call(SEND, send_fields(topic, queue, i=properties), body)
+    assert response.code == 0, response.remark
+    return response
+
+
+def texts(response: RemotingCommand) -> list[bytes]:
+    """The bodies that a pull or a query gave."""
+    assert response.code == 0, response.remark
+    return [message.body for message in decode_messages(response.body, check_crc=True)]

@@ -96,16 +96,21 @@ def written(folder: Path, members: Iterable[str]) -> list[Call]:
     return sorted(calls, key=lambda call: call.begun)
 
 
-def overlaps(calls: Iterable[Call]) -> list[str]:
+def overlapping(calls: Iterable[Call]) -> list[tuple[Call, Call]]:
     """Pairs of calls for one queue that ran at a time; one without an end ends with the next."""
     found = []
     queues: dict[int, list[Call]] = defaultdict(list)
     for call in sorted(calls, key=lambda call: call.begun):
         before = queues[call.queue][-1:] or None
         if before is not None and before[0].ended > call.begun:
-            found.append(f"{before[0]} and {call}")
+            found.append((before[0], call))
         queues[call.queue].append(call)
     return found
+
+
+def overlaps(calls: Iterable[Call]) -> list[str]:
+    """As `overlapping`, in words."""
+    return [f"{one} and {other}" for one, other in overlapping(calls)]
 
 
 def due_order(calls: Iterable[Call], start: int, moved: Container[int]) -> list[str]:

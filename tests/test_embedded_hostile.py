@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.remoting.loop import EventLoop
 from rocketmq_fast.remoting.server import Peer, RemotingServer
-from tests.embedded_raw import Raw, pull_fields
+from tests.embedded_raw import PULL, SEND, Raw, pull_fields, send, send_fields
 from tests.fuzz_server import fuzz
 from tests.waiting import wait_for
 
@@ -156,3 +157,76 @@ def test_a_connection_that_is_reset_while_it_is_served(start: Start) -> None:
         sock.close()
     with Raw(address) as good:
         assert good.call(1).code == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        struct.pack(">i", -1),
+        struct.pack(">i", 0x7FFFFFFF) + b"\0" * 8,
+        struct.pack(">iI", 8, 0xFFFF) + b"\0" * 4,
+        struct.pack(">iI", 6, 2) + b"{{",
+        struct.pack(">iI", 8, 7 << 24 | 4) + b"\0" * 4,
+        struct.pack(">iI", 4, 0),
+    ],
+)
+def test_bytes_that_are_no_frame_end_their_connection_only(
+    fresh_cluster: Cluster, data: bytes
+) -> None:
+    for address in (fresh_cluster.broker_addr, fresh_cluster.namesrv_addr):
+        with Raw(address) as good, Raw(address) as bad:
+            bad.sock.sendall(data)
+            assert bad.sock.recv(100) == b""
+            assert good.call(4711).code == 3
+
+
+def test_garbage_in_every_request_never_stops_the_server(fresh_cluster: Cluster) -> None:
+    """Each code the server knows, with nothing, junk and too much in it."""
+    served = fresh_cluster._broker
+    assert served is not None
+    known = sorted(served._dispatcher.codes)
+    assert len(known) > 40
+    with Raw(fresh_cluster.broker_addr) as raw:
+        for code in known:
+            for fields in ({}, {"topic": "T", "group": "G", "queueId": "99999999999"}):
+                for body in (b"", b"junk", b"[]", b"{}", b"[" * 5000, b"\xff" * 64,
+                             b'{"clientID":5,"consumerDataSet":{},"mqSet":[5]}'):  # fmt: skip
+                    response = raw.call(code, fields, body)
+                    assert response.code in (0, 1, 3, 13, 16, 17, 22, 24, 206), (code, fields, body)
+        assert raw.call(30, {"topic": "T", "queueId": "0"}).code == 0
+
+
+def test_a_slow_reader_does_not_hold_up_others(fresh_cluster: Cluster, raw_broker: Raw) -> None:
+    body = b"x" * 60_000
+    for _ in range(4):
+        send(raw_broker, "T", 0, body)
+    slow = Raw(fresh_cluster.broker_addr)
+    for _ in range(300):  # 70 MB of answers that nobody reads
+        slow.send(PULL, pull_fields("T"))
+    for _ in range(50):
+        assert raw_broker.call(30, {"topic": "T", "queueId": "0"}).ext_fields["offset"] == "4"
+    slow.close()
+
+
+def test_many_connections_at_once(fresh_cluster: Cluster) -> None:
+    raws = [Raw(fresh_cluster.broker_addr) for _ in range(200)]
+    for index, raw in enumerate(raws):
+        raw.send(SEND, send_fields("T", index % 4), b"%d" % index)
+    for raw in raws:
+        raw.receive()
+        raw.close()
+    assert fresh_cluster.message_count("T") == 200
+
+
+def test_no_more_connections_than_allowed() -> None:
+    with Cluster(max_connections=3) as cluster:
+        raws = [Raw(cluster.broker_addr) for _ in range(3)]
+        for raw in raws:
+            assert raw.call(4711).code == 3
+        with Raw(cluster.broker_addr) as extra:
+            assert extra.sock.recv(10) == b""
+        assert raws[0].call(4711).code == 3
+        for raw in raws:
+            raw.close()

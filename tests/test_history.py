@@ -12,6 +12,7 @@ import pytest
 
 from rocketmq_fast import MessageQueue
 from tests.history import History
+from tests.lock_facts import Span
 from tests.ordering import Call
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -126,3 +127,50 @@ def test_orderly_calls() -> None:
     assert not history.violations()
     history.note_call(QUEUE, call(4, 9, 11))
     assert "two calls at a time" in "\n".join(history.violations())
+
+
+@pytest.mark.parametrize(
+    ("facts", "excused"),
+    [
+        ([], False),
+        ([("forgot", 30, 35)], True),
+        ([("forgot", 30, 35), ("cut off", 41)], True),
+        ([("forgot", 30, 35), ("cut off", 38)], True),  # it had looked just before
+        ([("forgot", 30, 35), ("cut off", 36), ("call", 37, 38)], False),
+        ([("forgot", 30, 35), ("refused", 36), ("call", 37, 38)], False),
+        ([("forgot", 30, 35), ("locked", 36, 37)], False),
+        ([("forgot", 60, 65)], False),
+        ([("another forgot", 30, 35)], False),
+        ([("kept", 45)], True),
+        ([("kept", 60)], False),
+        ([("kept", 45), ("trusted", 29)], True),
+        ([("kept", 45), ("trusted", 10), ("call", 37, 38)], False),
+    ],
+)  # fmt: skip
+def test_two_calls_at_a_time_are_excused_by_nothing_but_a_lost_lock(
+    facts: list[tuple[Any, ...]], excused: bool
+) -> None:
+    """A has the lock since 10 and a call from 40 to 60; B gets the lock at 50, and calls at 55."""
+    history = made(*handled(0, 1, 2, 3, 4))
+    history.note_locks("A", (QUEUE,), (QUEUE,), (9, 10))
+    history.note_locks("B", (QUEUE,), (), (39, 40))
+    history.note_locks("B", (QUEUE,), (QUEUE,), (49, 50))
+    for member, begun, ended in (("A", 40, 60), ("B", 55, 58)):
+        history.note_call(QUEUE, Call(member, 0, (0,), (0,), begun, ended, True))
+    for kind, *times in facts:
+        if kind == "call":
+            history.note_call(QUEUE, Call("A", 0, (0,), (0,), times[0], times[1], True))
+        elif kind == "cut off":
+            history.note_cut_off("A", QUEUE.broker_name, times[0])
+        elif kind in ("locked", "refused"):
+            held = (QUEUE,) if kind == "locked" else ()
+            history.note_locks("A", (QUEUE,), held, (times[0], times[-1]))
+        elif kind == "kept":
+            history.locks.kept_ns = times[0] - 10
+        elif kind == "trusted":
+            history.locks.trusted_ns = times[0]
+        else:
+            name = QUEUE.broker_name if kind == "forgot" else "broker-b"
+            history.locks.note_forgot(name, Span(*times))
+    found = "\n".join(history.violations())
+    assert ("two calls at a time" in found) is not excused

@@ -12,6 +12,8 @@ from typing import TypeVar
 import rocketmq_fast as rmq
 from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast._core.consume import ConsumeContext
+from rocketmq_fast.errors import ConnectError, ConnectionClosed
+from rocketmq_fast.protocol.bodies import LockBatch, locked_queues_of
 from rocketmq_fast.protocol.codes import PullSysFlag, RequestCode
 from rocketmq_fast.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from tests import ordering
@@ -96,12 +98,13 @@ def orderly_listener(
 
 
 class Witness(rmq.RpcHook):
-    """Notes what a member asks, commits and sends back. `brokers` has names by address."""
+    """Notes what a member asks, commits, sends back and locks. `brokers` has names by address."""
 
     def __init__(self, member: str, note: Note, brokers: Mapping[str, str]) -> None:
         self._member = member
         self._note = note
         self._brokers = brokers
+        self._locking: dict[int, int] = {}  # when requests for locks left, by opaque
 
     def _queue(self, address: str, request: RemotingCommand) -> rmq.MessageQueue:
         fields = request.ext_fields
@@ -109,6 +112,8 @@ class Witness(rmq.RpcHook):
 
     def before_request(self, address: str, request: RemotingCommand) -> None:
         """Commits, by themselves and with pulls."""
+        if request.code == RequestCode.LOCK_BATCH_MQ:
+            self._locking[request.opaque] = time.monotonic_ns()
         if _commits(request):
             offset = int(request.ext_fields["commitOffset"])
             self._note("commit", self._queue(address, request), offset, self._member)
@@ -116,10 +121,21 @@ class Witness(rmq.RpcHook):
     def after_response(
         self, address: str, request: RemotingCommand, response: RemotingCommand | Exception
     ) -> None:
-        """Where a member goes on, and what brokers took back."""
-        if isinstance(response, Exception) or response.code != 0:
+        """Where a member goes on, its locks, and what brokers took back."""
+        locking = self._locking.pop(request.opaque, 0)
+        if isinstance(response, Exception):
+            is_away = isinstance(response, (ConnectionClosed, ConnectError))
+            if is_away and request.code == RequestCode.PULL_MESSAGE:
+                broker = self._brokers[address]
+                self._note("cut_off", self._member, broker, time.monotonic_ns())
             return
-        if request.code == RequestCode.QUERY_CONSUMER_OFFSET:
+        if response.code != 0:
+            return
+        if locking:
+            asked = tuple(LockBatch.from_body(request.body).queues)
+            held = tuple(locked_queues_of(response.body))
+            self._note("locks", self._member, asked, held, (locking, time.monotonic_ns()))
+        elif request.code == RequestCode.QUERY_CONSUMER_OFFSET:
             offset = int(response.ext_fields["offset"])
             self._note("owner", self._member, self._queue(address, request), offset)
         elif request.code == RequestCode.CONSUMER_SEND_MSG_BACK:

@@ -1,19 +1,17 @@
 """The inner loops of consumption: messages that wait, listener calls, acknowledgements."""
 
 cimport cython
+from cpython.time cimport monotonic
 from libc.limits cimport INT_MAX
 from libc.stdint cimport int64_t
 
 from rocketmq_fast._core.message cimport MessageBatch, MessageExt
 from rocketmq_fast._core.queue cimport ProcessQueue
 
-import time
-
 from rocketmq_fast.model import ConsumeStatus, OrderlyStatus
 
 cdef object _SUCCESS = ConsumeStatus.CONSUME_SUCCESS
 cdef object _IN_ORDER = OrderlyStatus.SUCCESS
-cdef object _monotonic = time.monotonic
 
 # Acknowledgements of calls this fast are gathered; a slower listener's progress is kept call by call.
 cdef double GATHER_SECONDS = 0.002
@@ -151,7 +149,7 @@ cdef class ConsumeWorker:
         cdef list messages
         cdef size_t start
         cdef size_t stop
-        cdef double now = _monotonic()
+        cdef double now = monotonic()
         cdef double flushed = now
         cdef object status
         cdef object error
@@ -185,7 +183,7 @@ cdef class ConsumeWorker:
                     error = raised
                 self.since = 0.0
                 self.calls += 1
-                now = _monotonic()
+                now = monotonic()
                 if queue.dropped:
                     break  # the result is void: another member has the queue now
                 if status is _SUCCESS and context.ack_index >= <int>(stop - start) - 1:
@@ -196,7 +194,7 @@ cdef class ConsumeWorker:
                     on_failure(chunk, start, stop, messages, status, context, error)
                     self._done_start = stop
                     self._done_stop = stop
-                    now = _monotonic()
+                    now = monotonic()
                 if now - flushed > GATHER_SECONDS:
                     self._acknowledge(chunk)
                     self.seconds += now - flushed
@@ -235,7 +233,7 @@ cdef class ConsumeWorker:
         cdef object error
         cdef object wait = None
         cdef double begun
-        cdef double now = _monotonic()
+        cdef double now = monotonic()
         cdef double asked = now - 1.0
         self._queue = queue
         self._committed = -1
@@ -258,7 +256,7 @@ cdef class ConsumeWorker:
                 except BaseException as raised:  # a listener must not take the worker down
                     status = None
                     error = raised
-                now = _monotonic()
+                now = monotonic()
                 self.calls += 1
                 self.seconds += now - begun
                 if queue.dropped:
@@ -271,7 +269,7 @@ cdef class ConsumeWorker:
                     wait = settle(queue, messages, context, status, error)
                     if wait is not None:
                         break
-                    now = _monotonic()  # a lock may have run out meanwhile
+                    now = monotonic()  # a lock may have run out meanwhile
         finally:
             self._tell_commit()
             self._queue = None

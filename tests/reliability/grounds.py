@@ -22,12 +22,13 @@ from tests.proxy import Cut, Frame, Proxy, answer_with, encoded
 from tests.reliability.plan import BROKERS, NAME_SERVERS, QUEUES, Step
 
 _DELAYS = " ".join(["1s"] * 18)
+# A lock is free so long after its last renewal.
+LOCK_MILLIS = 3000
 
 
 class Ground(Protocol):
     """What a round needs of its cluster."""
 
-    short_locks: bool  # whether a lock is free 3 s after its last renewal
     # All is consumed this long after the last fault, and every queue has one owner (I8, I9).
     settle_seconds: float
 
@@ -91,7 +92,6 @@ def holders(wire: Wire, address: str, topic: str, group: str) -> dict[MessageQue
 class EmbeddedGround:
     """An embedded cluster for one round."""
 
-    short_locks = False
     settle_seconds = 90.0
 
     def __init__(self, store: Path, seed: int) -> None:
@@ -101,6 +101,7 @@ class EmbeddedGround:
             name_servers=NAME_SERVERS,
             fault_seed=seed,
             delay_levels=_DELAYS,
+            lock_expiry_ms=LOCK_MILLIS,
             flush_disk_type="SYNC_FLUSH",
         )
         self._cluster.start()
@@ -226,7 +227,6 @@ class _Faults:
 class ApacheGround:
     """Real servers behind proxies, for several rounds one after another."""
 
-    short_locks = True
     # A broker that was stopped may take a member that left meanwhile for one that is there, until
     # it has been silent for 120 s: so long its queues are nobody's.
     settle_seconds = 180.0
@@ -236,7 +236,7 @@ class ApacheGround:
             version,
             {**SHORT_DELAYS},
             brokers=BROKERS,
-            jvm_options=("-Drocketmq.broker.rebalance.lockMaxLiveTime=3000",),
+            jvm_options=(f"-Drocketmq.broker.rebalance.lockMaxLiveTime={LOCK_MILLIS}",),
         )
         self._cluster.start()
         self._faults = _Faults()

@@ -25,6 +25,7 @@ from tests.member import Member
 from tests.ordering import SUCCESS as SUCCESS_IN_ORDER
 from tests.ordering import SUSPEND
 from tests.reliability.facts import FactFile, FactReader
+from tests.reliability.grounds import LOCK_MILLIS
 from tests.witness import Note, Witness, listener, orderly_listener
 
 logger = logging.getLogger(__name__)
@@ -38,10 +39,11 @@ _FAST: dict[str, Any] = {
     "suspend_current_queue_time_millis": 20,
     "mq_client_api_timeout": 2_000,
 }
-# Beside a broker that frees locks after 3 s, a member renews them and relies on them less long.
+# Half of the time that the brokers keep a lock is relied on.
+LOCK_LIFE_SECONDS = LOCK_MILLIS / 2000
 SHORT_LOCKS = {
-    "rocketmq_fast.consumer.running.RENEW_SECONDS": 0.5,
-    "rocketmq_fast.consumer.assigned.LOCK_LIFE_SECONDS": 1.5,
+    "rocketmq_fast.consumer.running.RENEW_SECONDS": LOCK_LIFE_SECONDS / 3,
+    "rocketmq_fast.consumer.assigned.LOCK_LIFE_SECONDS": LOCK_LIFE_SECONDS,
 }
 
 
@@ -126,12 +128,11 @@ class ProcessMember:
 
     def __init__(
         self, where: Where, name: str, namesrv_addr: str, brokers: Mapping[str, str],
-        folder: Path, *, short_locks: bool,
+        folder: Path,
     ) -> None:  # fmt: skip
         folder.mkdir()
         self.name = name
         self.facts = FactReader(folder / "facts")
-        self.pauses: list[tuple[int, int]] = []
         task = {
             "seed": where.seed,
             "orderly": where.orderly,
@@ -141,7 +142,6 @@ class ProcessMember:
             "namesrv_addr": namesrv_addr,
             "brokers": dict(brokers),
             "facts": str(folder / "facts"),
-            "short_locks": short_locks,
         }
         with open(folder / f"{name}.err", "wb") as errors:
             process = subprocess.Popen(
@@ -155,14 +155,11 @@ class ProcessMember:
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self.pauses.append((time.monotonic_ns(), 1 << 62))
         self.process.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT."""
         self.process.process.send_signal(signal.SIGCONT)
-        if self.pauses:
-            self.pauses[-1] = (self.pauses[-1][0], time.monotonic_ns())
 
     def stop(self) -> list[str]:
         """SIGTERM; what was wrong with its end."""
@@ -193,7 +190,7 @@ def _main(task: dict[str, Any]) -> None:
         seed, orderly = task["seed"], task["orderly"]
         topic, group = task["topic"], task["group"]
 
-    for name, value in (SHORT_LOCKS if task["short_locks"] else {}).items():
+    for name, value in SHORT_LOCKS.items():
         mock.patch(name, value).start()
     facts = FactFile(Path(task["facts"]))
     made = consumer(

@@ -7,17 +7,24 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from unittest import mock
 
 import rocketmq_fast as rmq
 from rocketmq_fast.errors import NoNameServer
 from tests.history import History
+from tests.lock_facts import Span
 from tests.reliability.facts import Fact
-from tests.reliability.grounds import Ground
-from tests.reliability.members import SHORT_LOCKS, ProcessMember, Refusals, consumer
+from tests.reliability.grounds import LOCK_MILLIS, Ground
+from tests.reliability.members import (
+    LOCK_LIFE_SECONDS,
+    SHORT_LOCKS,
+    ProcessMember,
+    Refusals,
+    consumer,
+)
 from tests.reliability.plan import BROKERS, MEMBERS, QUEUES, Plan, Step
 from tests.waiting import wait_for
 
@@ -25,10 +32,8 @@ _BATCH = 20
 _PAUSE = 0.02
 _SEND_TIMEOUT = 1.0
 _CALM_MESSAGES = 60
-# A broker keeps locks in its memory. So soon after it lost them, a member that has not noticed may
-# be beside the next owner.
+# A broker keeps locks in its memory.
 _FORGETTING = ("stop_broker", "kill_broker", "forget_locks")
-_NOTICED_NS = 5 * 10**9
 
 
 @dataclass
@@ -90,7 +95,8 @@ class Round:
         self._facts: list[Fact] = []  # of processes, not in order yet
         self._refusals = Refusals(plan.seed)
         self._number = 0
-        self._forgotten: list[int] = []  # when a broker lost its locks
+        self.history.locks.kept_ns = LOCK_MILLIS * 10**6
+        self.history.locks.trusted_ns = int(LOCK_LIFE_SECONDS * 10**9)
         self._producing = threading.Event()
         self._producing.set()
 
@@ -107,7 +113,6 @@ class Round:
                 ground.namesrv_addr,
                 ground.brokers,
                 self._folder / f"{name}{len(self._processes)}",
-                short_locks=ground.short_locks,
             )
             self._processes.append(made)
             self._members[name] = made
@@ -197,16 +202,23 @@ class Round:
             if process is not None:
                 process.resume()
         else:
-            if step.action in _FORGETTING:
-                self._forgotten.append(time.monotonic_ns())
+            begun = time.monotonic_ns()
             self._ground.act(step)
+            if step.action in _FORGETTING:
+                self._note_forgot(step, Span(begun, time.monotonic_ns()))
+
+    def _note_forgot(self, step: Step, span: Span) -> None:
+        """A broker has lost its locks, or all have."""
+        names = list(dict.fromkeys(self._ground.brokers.values()))
+        number = step.values.get("number")
+        for name in names if number is None else [names[number]]:
+            self.history.locks.note_forgot(name, span)
 
     @contextmanager
     def _started(self) -> Iterator[None]:
         with ExitStack() as stack:
-            if self._ground.short_locks:
-                for name, value in SHORT_LOCKS.items():
-                    stack.enter_context(mock.patch(name, value))
+            for name, value in SHORT_LOCKS.items():
+                stack.enter_context(mock.patch(name, value))
             self._ground.open_topic(self.plan.topic, self.plan.group)
             stack.callback(self._end)
             for name in MEMBERS[:2]:
@@ -305,7 +317,6 @@ class Round:
         self._read_facts()
         for fact in sorted(self._facts, key=lambda fact: fact.at):
             history.note(fact.kind, *fact.values)
-        self._excuse_calls()
         report.sent = len(history.sent)
         report.unanswered = len(history.doubtful)
         report.deliveries = len(history.deliveries)
@@ -317,21 +328,3 @@ class Round:
         report.violations += history.violations(duplicates=report.duplicates)
         if not history.sent or not history.commits:
             report.violations.append("nothing was sent, or nothing committed")
-
-    def _excuse_calls(self) -> None:
-        """What no lock can prevent is no overlap: a call from the SIGSTOP on that came into it,
-        and calls when a broker just lost its locks.
-        """
-        pauses: dict[str, list[Any]] = {}
-        for process in self._processes:
-            pauses.setdefault(process.name, []).extend(process.pauses)
-        for calls in self.history.calls.values():
-            for number, call in enumerate(calls):
-                for begun, ended in pauses.get(call.member, ()):
-                    if call.begun <= begun < call.ended and ended <= call.ended:
-                        calls[number] = replace(call, ended=begun)
-                if any(
-                    call.begun < lost + _NOTICED_NS and lost < call.ended
-                    for lost in self._forgotten
-                ):
-                    calls[number] = replace(call, ended=call.begun)
