@@ -4,8 +4,8 @@
 round: the orderly push consumer beside Java's on 16 queues; an ``async def`` listener beside a
 threaded one, and listener batch 1 beside 32; then consumers with 10, 100 and 1,000 queues and
 nothing to do, beside Java's; at last, with the broker's limits raised, the pull consumers beside
-the raw puller. Every process and group is new, and counts are checked. Writes
-benchmarks/results/consumer_kinds.json and .md.
+the raw puller, and beside confluent-kafka-python on a Kafka broker. Every process and group is new,
+and counts are checked. Writes benchmarks/results/consumer_kinds.json and .md.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any
 
 from benchmarks import java_peers, measure, poll_client, push_client
 from benchmarks.end_to_end import JAVA, OURS, RAW, VERSION, raise_limits
+from benchmarks.kafka import VERSION as KAFKA_VERSION
+from benchmarks.kafka import KafkaServer
 from benchmarks.measure import middle, number, say, times
 from rocketmq_fast.errors import SystemBusy
 from tests.apache import ApacheCluster
@@ -30,8 +32,8 @@ QUEUES = 16
 RAISED_BATCH = 256
 POLL_MESSAGES = 1024
 POLL_SIZE = 1024
-# Given, not measured here: confluent-kafka-python, consume(1000) of 1 KiB from Kafka 4.1.0.
-GIVEN_POLL_RATE = 357_000
+POLL = "poll"
+KAFKA = "confluent-kafka-python consume"
 MANY = (10, 100, 1000)
 # CPU time of a queue without messages, at 1,000 of them against 100.
 FLAT = 1.5
@@ -124,6 +126,17 @@ class Clients:
             pull_batch=pull_batch,
         )
 
+    def kafka(self, server: KafkaServer, size: int) -> Run:
+        """confluent-kafka-python over as many messages of a Kafka broker."""
+        return lambda: measure.run_python(
+            "benchmarks.kafka_client",
+            self._timeout + 30,
+            bootstrap=server.address,
+            topic=topic_name(size),
+            count=self._count,
+            timeout=self._timeout,
+        )
+
     def poll(self, size: int, kind: str) -> Run:
         """A pull consumer of ours."""
         return self._ours(
@@ -170,16 +183,17 @@ def listeners(clients: Clients, size: int) -> list[Comparison]:
     ]
 
 
-def polls(clients: Clients) -> Comparison:
-    """The pull consumers beside the raw puller; the broker's limits are raised."""
+def polls(clients: Clients, kafka: KafkaServer) -> Comparison:
+    """The pull consumers beside the raw puller and Kafka's; the broker's limits are raised."""
     runs = {
         RAW: clients.raw(POLL_SIZE, RAISED_BATCH),
-        "poll": clients.poll(POLL_SIZE, poll_client.POLL),
+        KAFKA: clients.kafka(kafka, POLL_SIZE),
+        POLL: clients.poll(POLL_SIZE, poll_client.POLL),
         "poll_arrow": clients.poll(POLL_SIZE, poll_client.ARROW),
         "AsyncPullConsumer": clients.poll(POLL_SIZE, poll_client.ASYNC),
     }
     title = f"pull consumers, limits raised, pull batch {RAISED_BATCH}"
-    return Comparison(title, POLL_SIZE, runs, [], {RAW: False})
+    return Comparison(title, POLL_SIZE, runs, [Ratio(POLL, KAFKA, 1.0)], {RAW: False})
 
 
 # ----------------------------------------------------------------------------------- measuring
@@ -295,8 +309,11 @@ def run(
         queue_rows = [idle_row(cluster, queues, 1, idle) for queues in many]
         queue_rows.append(idle_row(cluster, max(many), max(many) // 10, idle))
         raise_limits(cluster)
-        clients.raw(POLL_SIZE, RAISED_BATCH)()
-        pulled = compare(polls(clients), count, rounds)
+        with KafkaServer() as kafka:
+            kafka.fill(topic_name(POLL_SIZE), count, POLL_SIZE, QUEUES)
+            clients.raw(POLL_SIZE, RAISED_BATCH)()
+            clients.kafka(kafka, POLL_SIZE)()
+            pulled = compare(polls(clients, kafka), count, rounds)
     return {"rows": rows, "polls": pulled, "many": queue_rows}
 
 
@@ -330,19 +347,16 @@ def rate_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def poll_table(row: Mapping[str, Any]) -> str:
     """The pull consumers."""
     raw = row["median"][RAW]
-
-    def target(name: str, rate: float) -> str:
-        if name != "poll":
-            return ""
-        return f">= {number(float(GIVEN_POLL_RATE))}: {_verdict(rate >= GIVEN_POLL_RATE)}"
-
+    (pair,) = row["ratios"]
+    reached = _verdict(pair["ratio"] >= pair["at_least"])
+    target = f"{times(pair['ratio'])} Kafka's, >= {pair['at_least']:g}x: {reached}"
     lines = [
         [
             name,
             number(rate),
             times(rate / raw),
             f"{row['cpu_seconds'][name]:.2f}",
-            target(name, rate),
+            target if name == pair["of"] else "",
         ]
         for name, rate in row["median"].items()
     ]
@@ -426,8 +440,8 @@ def markdown(result: dict[str, Any]) -> str:
             (
                 f"Pull consumers over {result['polls']['messages']:,} messages of {POLL_SIZE} B, "
                 f"limits of the broker raised, pull batch {RAISED_BATCH}, at most {POLL_MESSAGES} "
-                f"a poll. The target of {number(float(GIVEN_POLL_RATE))} is a given number, not "
-                "measured here: confluent-kafka-python, consume(1000) of 1 KiB from Kafka 4.1.0."
+                f"a poll. confluent-kafka-python's consume(1000) reads as many such messages of as "
+                f"many partitions, in turns with them, from Kafka {KAFKA_VERSION}."
             ),
             poll_table(result["polls"]),
             (

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import java_peers, measure, spark_report, spark_session
 from benchmarks.end_to_end import raise_limits
+from benchmarks.kafka import KafkaServer, connector_jars
 from benchmarks.measure import middle, number, say
 from benchmarks.memory import flatness
-from benchmarks.spark_kafka import KafkaServer, connector_jars
 from benchmarks.spark_latency import latencies
 from benchmarks.spark_report import KAFKA, OURS, RAW, TRIVIAL
 from benchmarks.spark_session import Watch

@@ -307,8 +307,14 @@ def consumer_kinds_result() -> dict[str, Any]:
         "orderly", 100, runs({"Java": 50_000.0, "ours": 75_000.0}), [ratio]
     )
     slow = consumer_kinds.Comparison("slow", 100, runs({"Java": 2.0, "ours": 1.0}), [ratio])
-    polled = {"raw puller": 800_000.0, "poll": 400_000.0, "poll_arrow": 600_000.0}
-    polls = consumer_kinds.Comparison("polls", 100, runs(polled), [])
+    polled = {
+        "raw puller": 800_000.0,
+        consumer_kinds.KAFKA: 320_000.0,
+        "poll": 400_000.0,
+        "poll_arrow": 600_000.0,
+    }
+    beside = consumer_kinds.Ratio("poll", consumer_kinds.KAFKA, 1.0)
+    polls = consumer_kinds.Comparison("polls", 100, runs(polled), [beside])
     many = [
         {
             "queues": queues,
@@ -340,7 +346,7 @@ def test_consumer_kinds_report() -> None:
     text = consumer_kinds.markdown(result)
     assert "| orderly | 100 B | Java | 50 k | ours | 75 k | 1.50x | >= 1x: reached |" in text
     assert "| 0.50x | >= 1x: MISSED |" in text
-    assert "| poll | 400 k | 0.50x | 0.50 | >= 357 k: reached |" in text
+    assert "| poll | 400 k | 0.50x | 0.50 | 1.25x Kafka's, >= 1x: reached |" in text
     assert "| rocketmq_fast | 1,000 | 1 | 10.00 | 10.0 | 0.10 | 0.20 | 2.0 | 2 | 6 | 50 |" in text
     assert "A queue of 1,000 costs 0.50x the idle CPU time of one of 100" in text
     assert "orderly, 100 B | 75 k | 50 k | 1.50x" in publish.summary({"consumer_kinds": result})

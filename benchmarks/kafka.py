@@ -1,4 +1,4 @@
-"""A Kafka broker out of Maven's jars, and the jars of Spark's own Kafka source."""
+"""A Kafka broker out of Maven's jars, for peers, and the jars of Spark's own Kafka source."""
 
 from __future__ import annotations
 
