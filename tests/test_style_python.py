@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import rocketmq_fast
 from tests.style import PACKAGE, ROOT, sources
 
 
@@ -41,6 +42,28 @@ def test_mypy_strict() -> None:
     stubs = sources(PACKAGE, ".pyi")
     modules = [path for path in sources(PACKAGE, ".py") if path.with_suffix(".pyi") not in stubs]
     assert int(match[1]) >= len(modules) + len(stubs), done.stdout
+
+
+@pytest.mark.slow
+def test_type_checkers_know_the_public_names(tmp_path: Path) -> None:
+    """As attributes and by a star, also where only what is said to be public counts as that."""
+    program = tmp_path / "user.py"
+    program.write_text(
+        "import rocketmq_fast as rmq\n"
+        + "".join(f"rmq.{name}\n" for name in rocketmq_fast.__all__)
+        + "reveal_type(rmq.PushConsumer.subscribe)\n"
+    )
+    starred = tmp_path / "starred.py"
+    starred.write_text(
+        "from rocketmq_fast import *\n"
+        + "".join(f"{name}\n" for name in rocketmq_fast.__all__ if name != "__version__")
+        + "reveal_type(PushConsumer.subscribe)\n"
+    )
+    done = run("mypy", "--strict", str(program), str(starred))
+    told = [line for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert len(told) == 2, done.stdout
+    assert all("def (self: rocketmq_fast.consumer.push.PushConsumer" in line for line in told)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_no_file_opts_out_of_types() -> None:
