@@ -49,14 +49,14 @@ class AssignedQueue(QueueState):
         self.last_illegal = _NEVER
         self.min_offset = -1  # of the broker, from the last answer, as max_offset
         self.max_offset = -1
-        self.distrust_lock()
+        self.locked_at = self.locked_until = self._distrusted_at = _NEVER
         self.busy = False  # orderly: a worker is on it
         self.waiting_for_room = False
         self.waiting_for_master = False
         self.room_timer: Timer | None = None
         self._store = store
         self._flow = flow
-        self._held_lock = threading.Lock()
+        self._lock = threading.Lock()
         self._held: list[int] = []
 
     @property
@@ -65,29 +65,36 @@ class AssignedQueue(QueueState):
         return time.monotonic() < self.locked_until
 
     def confirm_lock(self, at: float) -> None:
-        """Orderly: the broker said at this monotonic time, or later, that the lock is ours."""
-        self.locked_at = at
-        self.locked_until = at + LOCK_LIFE_SECONDS
+        """Orderly: the broker, asked at this monotonic time, said that the lock is ours.
+
+        What it said before the latest distrust counts for nothing.
+        """
+        with self._lock:
+            if at > self._distrusted_at:
+                self.locked_at = at
+                self.locked_until = at + LOCK_LIFE_SECONDS
 
     def distrust_lock(self) -> None:
-        """Orderly: consume no more before the broker has confirmed the lock."""
-        self.locked_at = self.locked_until = _NEVER
+        """Orderly: consume no more before the broker, asked anew, has confirmed the lock."""
+        with self._lock:
+            self._distrusted_at = time.monotonic()
+            self.locked_at = self.locked_until = _NEVER
 
     def hold(self, offset: int) -> None:
         """Keep the commit at or below this offset: a message there could not be decoded."""
-        with self._held_lock:
+        with self._lock:
             self._held.append(offset)
 
     def release(self, offset: int) -> None:
         """End a hold: the message there is taken care of."""
-        with self._held_lock:
+        with self._lock:
             if offset in self._held:
                 self._held.remove(offset)
 
     @property
     def held_offset(self) -> int | None:
         """The smallest offset that `hold` keeps."""
-        with self._held_lock:
+        with self._lock:
             return min(self._held) if self._held else None
 
     @property

@@ -161,6 +161,7 @@ class Assignment:
         self._queue_type = queue_type
         self._lock = threading.Lock()
         self._table: dict[MessageQueue, AssignedQueue] = {}
+        self._distrusted_at: dict[str, float] = {}  # by broker
         self._closed = False
         self._failures = 0
 
@@ -296,10 +297,10 @@ class Assignment:
     def _take(self, queue: MessageQueue) -> AssignedQueue | None:
         if self._closed:
             return None
+        locked_at = time.monotonic()  # before the request: the broker's clock starts no earlier
         if self._order is not None and not self._order.may_take(queue):
             logger.info("%s is not taken yet, its lock is not to be had", queue)
             return None
-        locked_at = time.monotonic()
         self._store.remove(queue)
         try:
             start = self._start_offsets.of(queue)
@@ -314,10 +315,15 @@ class Assignment:
             assigned.confirm_lock(locked_at)
         with self._lock:
             closed = self._closed
-            if not closed:
+            is_distrusted = locked_at <= self._distrusted_at.get(queue.broker_name, locked_at - 1.0)
+            if not closed and not is_distrusted:
                 self._table[queue] = assigned
         if closed:
             self._give_lock_back(queue)
+            return None
+        if is_distrusted:
+            logger.info("%s is not taken yet, its lock is in doubt", queue)
+            self._instance.rebalance_later(_AGAIN_SECONDS)
             return None
         logger.info("%s is ours, from offset %d", queue, start)
         return assigned
@@ -366,6 +372,14 @@ class Assignment:
         with self._lock:
             if self._table.get(assigned.message_queue) is assigned:
                 del self._table[assigned.message_queue]
+
+    def distrust_locks(self, broker_name: str) -> None:
+        """Consume nothing of a broker before it has confirmed the locks anew. Any thread."""
+        with self._lock:
+            self._distrusted_at[broker_name] = time.monotonic()
+            for assigned in self._table.values():
+                if assigned.message_queue.broker_name == broker_name:
+                    assigned.distrust_lock()
 
     def lose(self, assigned: AssignedQueue) -> None:
         """Void an assignment whose lock another client has; its progress is not ours to store."""

@@ -342,9 +342,7 @@ class RunningConsumer:
             self.store.doubt(broker)
         if self.order is None:
             return
-        for assigned in self.assignment.queues():
-            if assigned.message_queue.broker_name == broker:
-                assigned.distrust_lock()
+        self.assignment.distrust_locks(broker)
         self._house_wanted.set()
 
     def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
