@@ -65,11 +65,18 @@ def test_rolling_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_members_that_disagree_about_who_they_are(orderly: bool, tmp_path: Path) -> None:
-    """A member that one of two brokers does not know: who asks that one, sees the other alone."""
+def test_members_that_disagree_about_who_they_are(
+    orderly: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that one of two brokers does not know: who asks that one, sees the other alone.
+
+    It gets the other's queues when their locks have run out.
+    """
+    monkeypatch.setattr("rocketmq_fast.consumer.running.RENEW_SECONDS", 0.1)
+    monkeypatch.setattr("rocketmq_fast.consumer.assigned.LOCK_LIFE_SECONDS", 0.5)
     history, number = History(), 0
     with (
-        Cluster(tmp_path, brokers=2) as cluster,
+        Cluster(tmp_path, brokers=2, lock_expiry_ms=1000) as cluster,
         ProxiedCluster(cluster.namesrv_addr, cluster.broker_addrs[1]) as proxied,
     ):
         cluster.create_topic("T", queues=2)
