@@ -2,7 +2,8 @@
 
 Both brokers have their default limits and take the same clients in turn. The embedded one runs in a
 process of its own, on a store that is then started again: after a stop, after kill -9, and without
-the checkpoint that a start begins with.
+the checkpoint that a start begins with. With --connections it then has that many idle clients, at
+its name server and at its broker; --messages 0 measures only this.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
+from benchmarks.embedded_connections import measure_connections, raise_file_limit
 from benchmarks.measure import middle, number, say, table, times
 from rocketmq_fast import Admin
 from tests.apache import ApacheCluster
@@ -48,11 +50,13 @@ class EmbeddedProcess:
         if not line:
             raise RuntimeError(f"the broker did not start: code {self._process.wait(60)}")
         ready = json.loads(line)
+        self.pid = self._process.pid
         self.namesrv_addr = str(ready["namesrv_addr"])
+        self.broker_addr = str(ready["broker_addr"])
 
     def rss_mib(self) -> float:
         """Resident memory."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
     def end(self, number: int) -> None:
@@ -112,6 +116,15 @@ def _restarts(store: Path, process: EmbeddedProcess) -> dict[str, float]:
     return seconds
 
 
+def _idle_clients(count: int) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as folder:
+        process = EmbeddedProcess(Path(folder))
+        try:
+            return measure_connections(process, count)
+        finally:
+            process.end(signal.SIGTERM)
+
+
 def run(count: int, size: int, rounds: int) -> dict[str, Any]:
     """Measure both brokers."""
     with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as folder:
@@ -133,8 +146,31 @@ def run(count: int, size: int, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _connections_markdown(result: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{row['connections']:,} at the {row['server']}",
+            f"{row['connect_seconds']:.1f} s",
+            f"{row['kib_connected']:.1f} KiB",
+            f"{row['kib_served']:.1f} KiB",
+            f"{row['answer_ms']:.2f} ms",
+            f"{row['idle_cpu']:.1%}",
+        ]
+        for row in result["connections"]
+    ]
+    head = ["idle clients", "connected in", "memory each", "once served", "an answer", "CPU"]
+    return table(head, rows)
+
+
 def markdown(result: dict[str, Any]) -> str:
     """The report."""
+    parts = [_throughput_markdown(result)] if "rates" in result else []
+    if "connections" in result:
+        parts.append(_connections_markdown(result))
+    return "\n\n".join((*parts, f"Measured on {measure.describe(result)}."))
+
+
+def _throughput_markdown(result: dict[str, Any]) -> str:
     rates = result["rates"]
     rows = []
     for name in DIRECTIONS:
@@ -153,7 +189,6 @@ def markdown(result: dict[str, Any]) -> str:
                 f"Memory of the embedded broker: {result['rss_empty_mib']:.0f} MiB empty, "
                 f"{result['rss_mib']:.0f} MiB with that store."
             ),
-            f"Measured on {measure.describe(result)}.",
         )
     )
 
@@ -161,17 +196,22 @@ def markdown(result: dict[str, Any]) -> str:
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="benchmarks.embedded", description=__doc__)
-    parser.add_argument("--messages", type=int, default=400_000, help="a round")
+    parser.add_argument("--messages", type=int, default=400_000, help="a round; 0: none")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=0, help="idle clients at each server")
     measure.add_common(parser)
     return parser
 
 
 def main(options: argparse.Namespace, words: list[str]) -> None:
     """Measure and write the report."""
-    head = measure.circumstances("benchmarks.embedded", words)
-    result = {**head, **run(options.messages, options.size, options.rounds)}
+    result = measure.circumstances("benchmarks.embedded", words)
+    if options.connections:
+        raise_file_limit(options.connections)
+        result["connections"] = _idle_clients(options.connections)
+    if options.messages:
+        result |= run(options.messages, options.size, options.rounds)
     text = markdown(result)
     measure.write_result("embedded", result, text, options.output)
     print(text)
