@@ -199,6 +199,13 @@ class History:
 
     # ------------------------------------------------------------------------------- verdict
 
+    def told(self) -> list[tuple[MessageQueue, int, str]]:
+        """The commits in order: queue, offset, member."""
+        return [
+            (queue, offset, member)
+            for (_, queue, offset), (member, _) in zip(self.commits, self._tenures, strict=True)
+        ]
+
     def unacked(self) -> list[Place]:
         """Sent and wanted, and no listener call succeeded with that body (a retry counts)."""
         return sorted(

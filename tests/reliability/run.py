@@ -13,7 +13,6 @@ from typing import Protocol
 from unittest import mock
 
 import rocketmq_fast as rmq
-from rocketmq_fast.errors import NoNameServer
 from tests.history import History
 from tests.lock_facts import Span
 from tests.reliability.facts import Fact
@@ -122,8 +121,8 @@ class Round:
         )
         try:
             started.start()
-        except NoNameServer:
-            return  # all of them are stopped: no member this time
+        except rmq.RocketMQError:
+            return  # the name servers are stopped, or refuse: no member this time
         self._members[name] = ThreadMember(name, started)
 
     def _leave(self, name: str) -> None:
@@ -285,7 +284,8 @@ class Round:
             self._report.violations.append(
                 f"not over {ground.settle_seconds:.0f} s {when}: {len(unacked)} messages are not "
                 f"consumed, as {unacked[:3]}; committed {ground.committed(plan.topic, plan.group)} "
-                f"of {ground.count(plan.topic)}; held {ground.holders(plan.topic, plan.group)}"
+                f"of {ground.count(plan.topic)}; held {ground.holders(plan.topic, plan.group)}; "
+                f"last commits {self._last_commits()}"
             )
             self._report.violations += [
                 process.process.said()
@@ -294,6 +294,18 @@ class Round:
             ]
             return False
         return True
+
+    def _last_commits(self) -> dict[str, list[tuple[str, int]]]:
+        """Of each queue the last members that committed, and what."""
+        commits: dict[str, list[tuple[str, int]]] = {}
+        noted = [
+            fact.values
+            for fact in sorted(self._facts, key=lambda fact: fact.at)
+            if fact.kind == "commit"
+        ]
+        for queue, offset, member in noted or self.history.told():
+            commits.setdefault(str(queue), []).append((member, offset))
+        return {queue: last[-4:] for queue, last in sorted(commits.items())}
 
     def _wait_owners(self) -> Mapping[rmq.MessageQueue, str] | None:
         found: dict[rmq.MessageQueue, list[str]] = {}
