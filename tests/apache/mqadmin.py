@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from .artifacts import classpath
+from .java import run_java
 from .process import JVM_ACCESS
 
 TIMEOUT_SECONDS = 240.0
@@ -22,18 +23,21 @@ class AdminError(Exception):
     """mqadmin failed; the text carries what it printed."""
 
 
-def ask(version: str, namesrv_addr: str, *words: str) -> str:
-    """As `mqadmin`, for a command that changes nothing: asked again when it ran out of time.
+def ask(version: str, namesrv_addr: str, *commands: str) -> list[str]:
+    """What commands print that change nothing, all in one JVM; words stand between blanks.
 
-    Its own time-outs are of 3 to 5 s, which a busy machine can take.
+    Asked again when one ran out of time: their own time-outs are of 3 to 5 s, which a busy machine
+    can take. Raises AdminError.
     """
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return mqadmin(version, namesrv_addr, *words)
-        except AdminError as error:
-            if "Timeout" not in str(error):
-                raise
-    return mqadmin(version, namesrv_addr, *words)
+    words = [f"{command} -n {namesrv_addr}" for command in commands]
+    for attempt in range(1, _ATTEMPTS + 1):
+        outputs: list[str] = run_java("Admin", words, version=version)["outputs"]
+        failed = [said for said in outputs if _TRACE.search(said)]
+        if not failed:
+            break
+        if attempt == _ATTEMPTS or not all("Timeout" in said for said in failed):
+            raise AdminError("\n".join(failed)[-4000:])
+    return outputs
 
 
 def mqadmin(version: str, namesrv_addr: str, *words: str) -> str:

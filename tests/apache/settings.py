@@ -18,6 +18,15 @@ SHORT_DELAYS: dict[str, str] = {
     "messageDelayLevel": "1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s",
 }
 
+# Questions about transactions every second, and no more than ten about one. Decisions 5.x notes in
+# batches; by default 3 s go by, in which it asks again.
+QUICK_CHECKS: dict[str, str] = {
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "1000",
+    "transactionCheckMax": "10",
+    "transactionOpBatchInterval": "100",
+}
+
 # Messages of a queue that one file of its index holds.
 INDEX_FILE_MESSAGES = 4000
 

@@ -55,26 +55,28 @@ def test_mqadmin_shows_the_consumer_and_resets_it(broker: TestBroker) -> None:
         wait_for(lambda: broker.committed(group, topic) == {0: 5, 1: 5}, "the commits")
         cid = client_id(consumer)
 
-        shown = mqadmin.ask(TOOLS, broker.namesrv_addr, "consumerConnection", "-g", group)
-        assert cid in shown
-        assert topic in shown
+        connection, progress, status = mqadmin.ask(
+            TOOLS,
+            broker.namesrv_addr,
+            f"consumerConnection -g {group}",
+            f"consumerProgress -g {group}",
+            f"consumerStatus -g {group} -i {cid} -s",
+        )
+        assert cid in connection
+        assert topic in connection
         for text in ("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET"):
-            assert text in shown
+            assert text in connection
 
-        shown = mqadmin.ask(TOOLS, broker.namesrv_addr, "consumerProgress", "-g", group)
-        rows = [line.split() for line in shown.splitlines() if line.startswith(topic[:40])]
+        rows = [line.split() for line in progress.splitlines() if line.startswith(topic[:40])]
         assert [(row[2], row[3], row[4]) for row in rows if topic in row[0] or row] == [
             ("0", "5", "5"),
             ("1", "5", "5"),
         ]
-        assert "Diff Total: 0" in shown
+        assert "Diff Total: 0" in progress
 
-        shown = mqadmin.ask(
-            TOOLS, broker.namesrv_addr, "consumerStatus", "-g", group, "-i", cid, "-s"
-        )
-        assert "MainThread" in shown  # a Python stack
-        assert topic in shown
-        assert "maxReconsumeTimes" in shown
+        assert "MainThread" in status  # a Python stack
+        assert topic in status
+        assert "maxReconsumeTimes" in status
 
         hour_ago = str(int((time.time() - 3600) * 1000))
         mqadmin.mqadmin(

@@ -22,8 +22,9 @@ from rocketmq_fast import (
     TransactionSendResult,
 )
 from rocketmq_fast._core import RemotingCommand
+from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.protocol.codes import RequestCode
-from tests.apache import SHORT_DELAYS, ApacheCluster
+from tests.apache import QUICK_CHECKS
 from tests.apache.java import consume, run_java
 from tests.brokers import TestBroker, Wire
 from tests.consuming import Recorder, consuming
@@ -34,51 +35,32 @@ from tests.waiting import wait_for
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
 ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
 UNKNOW = LocalTransactionState.UNKNOW
-# How the checks of all three brokers are made quick; milliseconds, and the embedded in seconds.
-TIMEOUT_MS, INTERVAL_MS, CHECK_MAX = 1000, 1000, 10
+CHECK_MAX = int(QUICK_CHECKS["transactionCheckMax"])
 
 
-def _made(kind: str) -> Iterator[Any]:
-    from rocketmq_fast.embedded import Cluster
-
-    if kind == "embedded":
-        with Cluster(
-            transaction_time_out=TIMEOUT_MS / 1000,
-            transaction_check_interval=INTERVAL_MS / 1000,
-            transaction_check_max=CHECK_MAX,
-        ) as cluster:
-            yield cluster
-        return
-    require("apache")
-    version = {"apache_494": "4.9.4", "apache_533": "5.3.3"}[kind]
-    properties = {
-        "transactionTimeOut": str(TIMEOUT_MS),
-        "transactionCheckInterval": str(INTERVAL_MS),
-        "transactionCheckMax": str(CHECK_MAX),
-        # 5.x notes decisions in batches; by default 3 s go by, in which it asks again.
-        "transactionOpBatchInterval": "100",
-        **SHORT_DELAYS,
-    }
-    with ApacheCluster(version, properties) as cluster:
+@pytest.fixture(scope="module")
+def checking() -> Iterator[Cluster]:
+    """An embedded cluster that checks as soon as the Apache clusters of fix_apache."""
+    with Cluster(
+        transaction_time_out=int(QUICK_CHECKS["transactionTimeOut"]) / 1000,
+        transaction_check_interval=int(QUICK_CHECKS["transactionCheckInterval"]) / 1000,
+        transaction_check_max=CHECK_MAX,
+    ) as cluster:
         yield cluster
 
 
 @pytest.fixture(
-    scope="module",
     params=[
         pytest.param(kind, marks=[] if kind == "embedded" else pytest.mark.apache)
         for kind in BROKERS
     ],
 )
-def broker(request: pytest.FixtureRequest, wire: Wire) -> Iterator[TestBroker]:
-    """Brokers of their own that check after a second; they are killed in a test."""
-    with contextlib.contextmanager(_made)(request.param) as cluster:
-        yield TestBroker(request.param, cluster, wire)
-
-
-@pytest.fixture(autouse=True)
-def _named(broker: TestBroker, request: pytest.FixtureRequest) -> None:
-    broker.for_test(request.node.originalname)
+def broker(request: pytest.FixtureRequest, wire: Wire) -> TestBroker:
+    """Brokers that check after a second."""
+    found = "checking" if request.param == "embedded" else request.param
+    made = TestBroker(request.param, request.getfixturevalue(found), wire)
+    made.for_test(request.node.originalname)
+    return made
 
 
 class Local:
