@@ -8,7 +8,7 @@
 #
 # PYTHON=...        interpreter for the environment (3.11 or newer; else the first one found)
 # DEMO_ARGS=...     options of `rocketmq-fast demo`
-# TEST_ARGS=...     options of pytest, instead of the whole suite on two processes
+# TEST_ARGS=...     options of pytest, instead of the whole suite on three processes
 # BENCH_ARGS=...    options of the benchmark run
 # FUZZ_SECONDS=...  how long `make fuzz` runs each decoder
 # FUZZ_ARGS=...     further options of it: --target messages --seed 7
@@ -21,8 +21,9 @@ KEY := $(firstword $(shell cksum pyproject.toml scripts/requirements.py | cksum)
 VENV_STAMP := $(VENV)/.installed-$(KEY)
 LINK_STAMP := $(VENV)/.linked-$(KEY)
 FUZZ_SECONDS ?= 60
-# A file stays on one process: its tests share brokers. In their order: the longest are not the last.
-TEST_ARGS ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Half of what tests do is to wait, so three keep two cores busy. Files are given out as
+# tests/fix_schedule.py says.
+TEST_ARGS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
 .PHONY: help venv build demo test bench bench-report fuzz lint wheel clean distclean
@@ -76,6 +77,7 @@ bench-report: build
 	@$(PY) -m benchmarks.end_to_end
 	@$(PY) -m benchmarks.consumer_kinds
 	@$(PY) -m benchmarks.memory
+	@$(PY) -m benchmarks.embedded --connections 10000
 	@$(PY) -m benchmarks.spark
 	@$(PY) -m benchmarks.publish
 
