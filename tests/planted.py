@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
 from tests.brokers import TestBroker
+from tests.consuming import bodies
 from tests.history import History
 from tests.witness import Witness
 
 # Changes the client for the time of a test: a mistake that somebody could make.
 Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+class Stage(NamedTuple):
+    """Where a scenario takes place: its messages are there, and noted."""
+
+    topic: str
+    group: str
+    history: History
+
+
+def stage(
+    broker: TestBroker, patch: pytest.MonkeyPatch, plant: Plant | None, count: int,
+    *, queues: int = 1, size: int = 0,
+) -> Stage:  # fmt: skip
+    """So many messages in a new topic, and the mistake in the client."""
+    topic, group, history = broker.topic(queues), broker.group(), History()
+    sent = bodies(count, size=size)
+    history.note_sent(broker.send(topic, sent, queues=range(queues)), sent)
+    if plant is not None:
+        plant(patch)
+    return Stage(topic, group, history)
 
 
 def seen_by(broker: TestBroker, history: History, member: str = "A") -> Witness:

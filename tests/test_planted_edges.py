@@ -23,8 +23,7 @@ from rocketmq_fast.protocol.codes import RequestCode, ResponseCode
 from tests.brokers import TestBroker
 from tests.consuming import SUCCESS, Recorder, bodies, consuming, make, owned, releasing
 from tests.contract.test_inbound import push_reset
-from tests.history import History
-from tests.planted import Plant, seen_by, verdict
+from tests.planted import Plant, seen_by, stage, verdict
 from tests.proxy import Frame, ProxiedCluster
 from tests.waiting import wait_for
 from tests.witness import Witness
@@ -50,12 +49,7 @@ def test_two_queues(
     plant: Plant | None, embedded_broker: TestBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = embedded_broker
-    topic, group = broker.topic(2), broker.group()
-    history = History()
-    sent = bodies(40)
-    history.note_sent(broker.send(topic, sent, queues=(0, 1)), sent)
-    if plant is not None:
-        plant(monkeypatch)
+    topic, group, history = stage(broker, monkeypatch, plant, 40, queues=2)
     recorder = Recorder(history.listener())
     with consuming(broker.namesrv_addr, group, topic, recorder, rpc_hooks=seen_by(broker, history)):
         recorder.wait(40)
@@ -81,18 +75,13 @@ def test_batches(
 ) -> None:
     """Of each batch the first half succeeds."""
     broker = embedded_broker
-    topic, group = broker.topic(1), broker.group()
-    history = History()
-    sent = bodies(16)
-    history.note_sent(broker.send(topic, sent), sent)
+    topic, group, history = stage(broker, monkeypatch, plant, 16)
 
     def listen(messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
         if messages[0].reconsume_times == 0:
             context.ack_index = len(messages) // 2 - 1
         return SUCCESS
 
-    if plant is not None:
-        plant(monkeypatch)
     with consuming(
         broker.namesrv_addr, group, topic, history.listener(listen),
         rpc_hooks=seen_by(broker, history), consume_message_batch_max_size=8,
@@ -114,22 +103,18 @@ def test_damaged_message(
 ) -> None:
     """A damaged answer: what could not be read comes to whoever asks for it next."""
     broker, proxied = embedded_broker, embedded_proxied
-    topic, group = broker.topic(1), broker.group()
-    history = History()
+    topic, group, history = stage(broker, monkeypatch, plant, 20, size=64)
+    hurt = bodies(6, size=64)[5]
     history.watch(proxied, group, broker.broker_name)
     note = proxied.broker.on_answer
     assert note is not None
-    sent = bodies(20, size=64)
-    history.note_sent(broker.send(topic, sent), sent)
 
     def on_answer(frame: Frame) -> Any:
-        if frame.code == RequestCode.PULL_MESSAGE and sent[5] in frame.raw:
-            return frame.raw.replace(sent[5], sent[5][:-1] + b"?")
+        if frame.code == RequestCode.PULL_MESSAGE and hurt in frame.raw:
+            return frame.raw.replace(hurt, hurt[:-1] + b"?")
         return note(frame)
 
     proxied.broker.on_answer = on_answer
-    if plant is not None:
-        plant(monkeypatch)
     recorder = Recorder(history.listener())
     with consuming(proxied.namesrv_addr, group, topic, recorder):
         recorder.wait(19)
@@ -159,10 +144,7 @@ def test_clean_stop(
 ) -> None:
     """A member stops in the middle of a call, and another one goes on without a duplicate."""
     broker = embedded_broker
-    topic, group = broker.topic(1), broker.group()
-    history = History()
-    sent = bodies(20)
-    history.note_sent(broker.send(topic, sent), sent)
+    topic, group, history = stage(broker, monkeypatch, plant, 20)
     entered, go = threading.Event(), threading.Event()
 
     def listen(messages: list[MessageExt], _: ConsumeContext) -> ConsumeStatus:
@@ -171,8 +153,6 @@ def test_clean_stop(
             go.wait(60.0)
         return SUCCESS
 
-    if plant is not None:
-        plant(monkeypatch)
     hook = seen_by(broker, history)
     options = {"rpc_hooks": hook, "persist_consumer_offset_interval": 60_000}
     first = make(broker.namesrv_addr, group, topic, history.listener(listen), **options)
@@ -231,10 +211,8 @@ def test_handover(
 ) -> None:
     """A second member gets one of two queues and goes on in it; then the first one stops."""
     broker, proxied = embedded_broker, embedded_proxied
-    topic, group = broker.topic(2), broker.group()
-    history = History()
-    sent, more = bodies(20), bodies(20, "more")
-    history.note_sent(broker.send(topic, sent, queues=(0, 1)), sent)
+    topic, group, history = stage(broker, monkeypatch, plant, 20, queues=2)
+    more = bodies(20, "more")
     recorder = Recorder(history.listener())
 
     def on_request(frame: Frame) -> None:
@@ -251,8 +229,6 @@ def test_handover(
             "persist_consumer_offset_interval": 60_000,
         }
 
-    if plant is not None:
-        plant(monkeypatch)
     shared = threading.Event()
     names = dict.fromkeys((broker.broker_addr, proxied.broker.address), broker.broker_name)
     proxied.broker.on_request = on_request
@@ -302,10 +278,8 @@ def test_reset(
     """A group is told to go back while a call runs, whose result is void."""
     broker, cluster = embedded_broker, embedded_broker.cluster
     assert isinstance(cluster, Cluster)
-    topic, group = broker.topic(1), broker.group()
-    queue, history = broker.queue(topic), History()
-    sent = bodies(10)
-    history.note_sent(broker.send(topic, sent), sent)
+    topic, group, history = stage(broker, monkeypatch, plant, 10)
+    queue = broker.queue(topic)
     go = threading.Event()
 
     def listen(messages: list[MessageExt], _: ConsumeContext) -> ConsumeStatus:
@@ -313,8 +287,6 @@ def test_reset(
             go.wait(60.0)
         return SUCCESS
 
-    if plant is not None:
-        plant(monkeypatch)
     with (
         consuming(
             broker.namesrv_addr, group, topic, history.listener(listen),

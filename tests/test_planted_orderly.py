@@ -27,7 +27,7 @@ from tests.consuming import bodies, consuming, make, owned, releasing
 from tests.contract.test_orderly import give_back, steal
 from tests.history import History
 from tests.ordering import SUCCESS, SUSPEND, Call
-from tests.planted import Plant, seen_by, verdict
+from tests.planted import Plant, seen_by, stage, verdict
 from tests.waiting import wait_for
 from tests.witness import Witness, orderly_listener
 
@@ -141,10 +141,7 @@ def test_one_member(
     """Thirty messages; one is suspended at first, for another the listener fails."""
     plant, text = ONE[name]
     broker = embedded_broker
-    topic, group = broker.topic(1), broker.group()
-    history = History()
-    sent = bodies(30)
-    history.note_sent(broker.send(topic, sent), sent)
+    topic, group, history = stage(broker, monkeypatch, plant, 30)
     refused: set[bytes] = set()
 
     def answer(messages: list[MessageExt], context: OrderlyContext) -> object:
@@ -165,8 +162,6 @@ def test_one_member(
     def end() -> bool:
         return broker.committed(group, topic).get(0, 0) >= 30
 
-    if plant is not None:
-        plant(monkeypatch)
     with consuming(
         broker.namesrv_addr, group, topic, orderly_listener(history.note, "A", answer),
         rpc_hooks=seen_by(broker, history), consume_thread_min=2, consume_thread_max=2, **SOON,
@@ -224,10 +219,7 @@ def test_commit_and_rollback(
 ) -> None:
     """The listener commits every fifth time, and rolls back once before."""
     broker = embedded_broker
-    topic, group = broker.topic(1), broker.group()
-    history = History()
-    sent = bodies(10)
-    history.note_sent(broker.send(topic, sent), sent)
+    topic, group, history = stage(broker, monkeypatch, plant, 10)
     rolled_back: list[int] = []
 
     def answer(messages: list[MessageExt], context: OrderlyContext) -> object:
@@ -240,8 +232,6 @@ def test_commit_and_rollback(
             return OrderlyStatus.ROLLBACK
         return OrderlyStatus.COMMIT if offset % 5 == 4 else SUCCESS
 
-    if plant is not None:
-        plant(monkeypatch)
     with consuming(
         broker.namesrv_addr, group, topic, orderly_listener(history.note, "A", answer),
         rpc_hooks=seen_by(broker, history), **SOON,
@@ -259,16 +249,11 @@ def test_dead_letter(
     plant: Plant | None, embedded_broker: TestBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = embedded_broker
-    topic, group = broker.topic(1), broker.group()
-    history = History()
-    sent = bodies(6)
-    history.note_sent(broker.send(topic, sent), sent)
+    topic, group, history = stage(broker, monkeypatch, plant, 6)
 
     def answer(messages: list[MessageExt], context: OrderlyContext) -> object:
         return SUSPEND if messages[0].body == b"m3" else SUCCESS
 
-    if plant is not None:
-        plant(monkeypatch)
     with consuming(
         broker.namesrv_addr, group, topic, orderly_listener(history.note, "A", answer),
         rpc_hooks=seen_by(broker, history), max_reconsume_times=1, **SOON,
@@ -326,10 +311,7 @@ def test_handover(
     """A queue is to go to a second member while a call runs at the first."""
     monkeypatch.setattr("rocketmq_fast.consumer.order.LOCK_AGAIN_SECONDS", 0.05)
     broker = embedded_broker
-    topic, group = broker.topic(2), broker.group()
-    history = History()
-    sent = bodies(20)
-    history.note_sent(broker.send(topic, sent, queues=(0, 1)), sent)
+    topic, group, history = stage(broker, monkeypatch, plant, 20, queues=2)
     go, entered, other = threading.Event(), set[int](), threading.Event()
 
     def hold(messages: list[MessageExt], context: OrderlyContext) -> object:
@@ -341,8 +323,6 @@ def test_handover(
         other.set()
         return SUCCESS
 
-    if plant is not None:
-        plant(monkeypatch)
     hook = Refusals("B", history, broker, topic)
     where = (broker.namesrv_addr, group, topic)
     second = make(
@@ -386,13 +366,9 @@ def test_lost_lock(
     monkeypatch.setattr("rocketmq_fast.consumer.running.RENEW_SECONDS", 0.05)
     monkeypatch.setattr("rocketmq_fast.consumer.order.LOCK_AGAIN_SECONDS", 0.05)
     broker = embedded_broker
-    topic, group = broker.topic(1), broker.group()
-    history = History()
-    sent, more = bodies(5), bodies(5, "more")
-    history.note_sent(broker.send(topic, sent), sent)
+    topic, group, history = stage(broker, monkeypatch, plant, 5)
+    more = bodies(5, "more")
     hook = Refusals("A", history, broker, topic)
-    if plant is not None:
-        plant(monkeypatch)
     with consuming(
         broker.namesrv_addr, group, topic, orderly_listener(history.note, "A"),
         rpc_hooks=hook, **SOON,
@@ -424,12 +400,8 @@ def test_progress_without_the_lock(
 ) -> None:
     """A topic is given up when its lock is not certain any more: somebody else may be ahead."""
     broker = embedded_broker
-    topic, group = broker.topic(1), broker.group()
-    queue, history = broker.queue(topic), History()
-    sent = bodies(5)
-    history.note_sent(broker.send(topic, sent), sent)
-    if plant is not None:
-        plant(monkeypatch)
+    topic, group, history = stage(broker, monkeypatch, plant, 5)
+    queue = broker.queue(topic)
     with consuming(
         broker.namesrv_addr, group, topic, orderly_listener(history.note, "A"),
         rpc_hooks=seen_by(broker, history),

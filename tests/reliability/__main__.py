@@ -44,6 +44,25 @@ def _run(plan: Plan, ground: Ground | None) -> Report:
     return report
 
 
+def _row(words: list[str], reports: list[Report]) -> str:
+    """A line of the table in docs/reliability.md."""
+
+    def total(name: str) -> str:
+        return f"{sum(getattr(report, name) for report in reports):,}"
+
+    wrong = [report.seed for report in reports if report.violations]
+    cells = (
+        f"`{' '.join(words)}`",
+        str(len(reports)),
+        *map(total, ("sent", "deliveries", "duplicates", "commits")),
+        f"{sum(sum(report.strikes.values()) for report in reports):,}",
+        *map(total, ("killed", "paused")),
+        f"{max(report.settled_seconds for report in reports):.0f} s",
+        f"seeds {wrong}" if wrong else "nothing",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> int:
     """Command line; 1 when a round showed something wrong."""
     parser = argparse.ArgumentParser(prog="tests.reliability", description=__doc__)
@@ -57,6 +76,7 @@ def main() -> int:
     parser.add_argument("--storm", action="store_true", help="it is mostly members that change")
     parser.add_argument("--plan", action="store_true", help="show what happens in the rounds")
     parser.add_argument("--log", help="file for the log of the clients and of the servers")
+    parser.add_argument("--row", action="store_true", help="end with a line of the report's table")
     options = parser.parse_args()
     logging.basicConfig(
         filename=options.log,
@@ -92,6 +112,8 @@ def main() -> int:
         f"{sum(report.paused for report in reports):,} stopped for a while; "
         + (f"WRONG: seeds {wrong}" if wrong else "nothing wrong")
     )
+    if options.row:
+        print(_row([word for word in sys.argv[1:] if word != "--row"], reports))
     return 1 if wrong else 0
 
 
