@@ -2,8 +2,8 @@
 
 Both brokers have their default limits and take the same clients in turn. The embedded one runs in a
 process of its own, on a store that is then started again: after a stop, after kill -9, and without
-the checkpoint that a start begins with. With --connections it then has that many idle clients, at
-its name server and at its broker; --messages 0 measures only this.
+the checkpoint that a start begins with. With --connections it has that many idle clients, at its
+name server and at its broker; --messages 0 measures only this, and keeps the other results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.embedded_connections import measure_connections, raise_file_limit
+from benchmarks.embedded_connections import (
+    BROKER,
+    NAME_SERVER,
+    measure_connections,
+    raise_file_limit,
+)
 from benchmarks.measure import middle, number, say, table, times
 from rocketmq_fast import Admin
 from tests.apache import ApacheCluster
@@ -116,11 +121,11 @@ def _restarts(store: Path, process: EmbeddedProcess) -> dict[str, float]:
     return seconds
 
 
-def _idle_clients(count: int) -> list[dict[str, Any]]:
+def _idle_clients(server: str, count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as folder:
         process = EmbeddedProcess(Path(folder))
         try:
-            return measure_connections(process, count)
+            return measure_connections(process, server, count)
         finally:
             process.end(signal.SIGTERM)
 
@@ -146,7 +151,7 @@ def run(count: int, size: int, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _connections_markdown(result: dict[str, Any]) -> str:
+def _idle_markdown(result: dict[str, Any]) -> str:
     rows = [
         [
             f"{row['connections']:,} at the {row['server']}",
@@ -156,18 +161,40 @@ def _connections_markdown(result: dict[str, Any]) -> str:
             f"{row['answer_ms']:.2f} ms",
             f"{row['idle_cpu']:.1%}",
         ]
-        for row in result["connections"]
+        for row in result["rows"]
     ]
     head = ["idle clients", "connected in", "memory each", "once served", "an answer", "CPU"]
-    return table(head, rows)
+    return f"{table(head, rows)}\n\nMeasured on {measure.describe(result)}."
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The report."""
     parts = [_throughput_markdown(result)] if "rates" in result else []
-    if "connections" in result:
-        parts.append(_connections_markdown(result))
-    return "\n\n".join((*parts, f"Measured on {measure.describe(result)}."))
+    if "idle" in result:
+        parts.append(_idle_markdown(result["idle"]))
+    return "\n\n".join(parts)
+
+
+def sentences(result: dict[str, Any]) -> list[str]:
+    """What the summary says."""
+    parts = []
+    if "rates" in result:
+        rates = result["rates"]
+        texts = [
+            f"{name} {number(middle(rates[EMBEDDED][name]))} "
+            f"({times(middle(rates[EMBEDDED][name]) / middle(rates[APACHE][name]))})"
+            for name in DIRECTIONS
+        ]
+        parts.append(
+            f"Messages a second of {result['size']} B through the embedded broker, in brackets "
+            f"beside {APACHE}: {'; '.join(texts)}."
+        )
+    parts += [
+        f"{row['connections']:,} idle clients at the embedded {row['server']} take "
+        f"{row['kib_served']:.1f} KiB of its memory each."
+        for row in result.get("idle", {}).get("rows", ())
+    ]
+    return parts
 
 
 def _throughput_markdown(result: dict[str, Any]) -> str:
@@ -189,6 +216,7 @@ def _throughput_markdown(result: dict[str, Any]) -> str:
                 f"Memory of the embedded broker: {result['rss_empty_mib']:.0f} MiB empty, "
                 f"{result['rss_mib']:.0f} MiB with that store."
             ),
+            f"Measured on {measure.describe(result)}.",
         )
     )
 
@@ -206,12 +234,15 @@ def arguments() -> argparse.ArgumentParser:
 
 def main(options: argparse.Namespace, words: list[str]) -> None:
     """Measure and write the report."""
-    result = measure.circumstances("benchmarks.embedded", words)
+    head = measure.circumstances("benchmarks.embedded", words)
+    result = measure.read_result("embedded", options.output) or head
     if options.connections:
         raise_file_limit(options.connections)
-        result["connections"] = _idle_clients(options.connections)
+        rows = [_idle_clients(server, options.connections) for server in (NAME_SERVER, BROKER)]
+        result["idle"] = {**head, "rows": rows}
     if options.messages:
-        result |= run(options.messages, options.size, options.rounds)
+        kept = {"idle": result["idle"]} if "idle" in result else {}
+        result = {**head, **run(options.messages, options.size, options.rounds), **kept}
     text = markdown(result)
     measure.write_result("embedded", result, text, options.output)
     print(text)

@@ -1,7 +1,7 @@
 """Many idle clients at the embedded servers: whether they are served, and what each one costs.
 
-Plain sockets stand for the clients: at the name server and then, when these are closed, at the
-broker. There each sends a heartbeat, as members of groups of ten, and some of them pull a message.
+Plain sockets stand for the clients. At a name server each asks for a route; at a broker each sends
+a heartbeat, as members of groups of ten, and some of them pull a message.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rocketmq_fast.protocol.codes import RequestCode
 from tests.embedded_raw import PULL, SEND, Raw, heartbeat, pull_fields, send_fields
 
 TOPIC = "Idle"
+NAME_SERVER, BROKER = "name server", "broker"
 # Files beside the connections: the store, the event loops, standard streams, libraries.
 SPARE_FILES = 100
 _GROUP = 10
@@ -66,16 +67,10 @@ def _opened(stack: ExitStack, address: str, count: int) -> tuple[list[Raw], floa
     return clients, time.perf_counter() - began
 
 
-def _spread(clients: list[Raw]) -> list[tuple[int, Raw]]:
-    """Some of them, by their numbers."""
-    step = max(1, len(clients) // _ASKING)
-    return list(enumerate(clients))[::step]
-
-
 def _routes(servers: Servers, clients: list[Raw]) -> list[float]:
     """Ask for the route; seconds of each answer."""
     seconds = []
-    for _, client in _spread(clients):
+    for client in clients:
         began = time.perf_counter()
         answer = client.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC})
         seconds.append(time.perf_counter() - began)
@@ -97,7 +92,8 @@ def _members(clients: list[Raw]) -> None:
 def _pulls(clients: list[Raw]) -> list[float]:
     """Pull the message that is there; seconds of each answer."""
     seconds = []
-    for number, client in _spread(clients):
+    step = max(1, len(clients) // _ASKING)
+    for number, client in list(enumerate(clients))[::step]:
         fields = pull_fields(TOPIC, consumerGroup=f"idle_{number // _GROUP}")
         began = time.perf_counter()
         answer = client.call(PULL, fields)
@@ -108,17 +104,30 @@ def _pulls(clients: list[Raw]) -> list[float]:
     return seconds
 
 
-def _measured(servers: Servers, name: str, address: str, count: int, idle: float) -> dict[str, Any]:
+def measure_connections(
+    servers: Servers, name: str, count: int, *, idle_seconds: float = _IDLE_SECONDS
+) -> dict[str, Any]:
+    """Connect so many clients to the NAME_SERVER or the BROKER of a process that had none yet.
+
+    Raises RuntimeError when one is not served.
+    """
+    with Raw(servers.broker_addr) as producer:
+        answer = producer.call(SEND, send_fields(TOPIC), b"idle")
+        if answer.code != 0:
+            raise RuntimeError(f"send: {answer.remark}")
+    address = servers.broker_addr if name == BROKER else servers.namesrv_addr
     before = servers.rss_mib()
     with ExitStack() as stack:
         clients, seconds = _opened(stack, address, count)
         connected = servers.rss_mib()
-        if name == "broker":
+        if name == BROKER:
             _members(clients)
-        answers = _routes(servers, clients) if name == "name server" else _pulls(clients)
+            answers = _pulls(clients)
+        else:
+            answers = _routes(servers, clients)
         served = servers.rss_mib()
         cpu = _cpu_seconds(servers.pid)
-        time.sleep(idle)
+        time.sleep(idle_seconds)
         cpu = _cpu_seconds(servers.pid) - cpu
         first = clients[0].call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "none"})
         if not first.remark:
@@ -131,22 +140,5 @@ def _measured(servers: Servers, name: str, address: str, count: int, idle: float
         "kib_connected": (connected - before) * 1024 / count,
         "kib_served": (served - before) * 1024 / count,
         "answer_ms": middle(answers) * 1000,
-        "idle_cpu": cpu / idle if idle else 0.0,
+        "idle_cpu": cpu / idle_seconds if idle_seconds else 0.0,
     }
-
-
-def measure_connections(
-    servers: Servers, count: int, *, idle_seconds: float = _IDLE_SECONDS
-) -> list[dict[str, Any]]:
-    """Connect so many clients to each server in turn. Raises RuntimeError for what fails."""
-    with Raw(servers.broker_addr) as producer:
-        answer = producer.call(SEND, send_fields(TOPIC), b"idle")
-        if answer.code != 0:
-            raise RuntimeError(f"send: {answer.remark}")
-    return [
-        _measured(servers, name, address, count, idle_seconds)
-        for name, address in (
-            ("name server", servers.namesrv_addr),
-            ("broker", servers.broker_addr),
-        )
-    ]
