@@ -1,7 +1,7 @@
 """Which process of a parallel run gets which file, and when.
 
 A file stays in one process, whose tests share brokers and a Spark session; those are what costs
-most. So the files of one session are one unit, not every process starts Apache brokers, and the
+most. So the files that share more are one unit, not every process starts Apache brokers, and the
 longest units begin first: at the end no process waits for another.
 """
 
@@ -14,22 +14,27 @@ import pytest
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
-# Files whose tests use the Spark session of fix_spark.
-SPARK = "spark"
-ONE_SESSION = frozenset(
-    f"tests/test_spark_{name}.py" for name in ("kinds", "read", "stream", "trouble", "write")
-)
+# Files whose tests use the Spark session of fix_spark, and the short locks of fix_cluster.
+SPARK, LOCKS = "spark", "locks"
+UNITS = {
+    "tests/test_benchmarks_spark.py": SPARK,
+    "tests/test_examples.py": SPARK,
+    "tests/test_spark_kinds.py": SPARK,
+    "tests/test_spark_read.py": SPARK,
+    "tests/test_spark_stream.py": SPARK,
+    "tests/test_spark_trouble.py": SPARK,
+    "tests/test_spark_write.py": SPARK,
+    "tests/contract/test_mixed_groups.py": LOCKS,
+    "tests/contract/test_orderly.py": LOCKS,
+}
 # What takes longest, most first; other files follow in their own order.
 LONGEST = (
     SPARK,
-    "tests/contract/test_slaves.py",
+    LOCKS,
     "tests/test_spark_cluster.py",
-    "tests/contract/test_mixed_groups.py",
+    "tests/contract/test_slaves.py",
     "tests/test_cli.py",
     "tests/contract/test_transactions.py",
-    "tests/contract/test_orderly.py",
-    "tests/test_examples.py",
-    "tests/test_benchmarks_spark.py",
     "tests/test_packaging.py",
     "tests/test_apache_harness.py",
     "tests/contract/test_inbound.py",
@@ -42,8 +47,16 @@ LONGEST = (
     "tests/test_c_units.py",
     "tests/test_docs.py",
 )
-# Names of Apache brokers in the ids of tests.
-BROKERS = ("apache_494", "apache_533", "4.9.4", "5.3.3")
+# What says in the ids of tests that they need the shared Apache brokers.
+BROKERS = (
+    "apache_494",
+    "apache_533",
+    "4.9.4",
+    "5.3.3",
+    "tests/test_benchmarks.py",
+    "tests/test_embedded_apache.py",
+    "tests/test_embedded_with_apache.py",
+)
 # So many processes start Apache brokers as long as there are other files for the rest.
 WITH_BROKERS = 2
 
@@ -51,7 +64,7 @@ WITH_BROKERS = 2
 def unit_of(nodeid: str) -> str:
     """The unit of a test: its file, or what several files share."""
     path = nodeid.partition("::")[0]
-    return SPARK if path in ONE_SESSION else path
+    return UNITS.get(path, path)
 
 
 def rank(nodeid: str) -> int:

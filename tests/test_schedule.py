@@ -12,17 +12,36 @@ from tests.fix_schedule import unit_scheduling
 
 
 def test_every_file_it_names_is_there(repository: Path) -> None:
-    named = {*fix_schedule.LONGEST, *fix_schedule.ONE_SESSION} - {fix_schedule.SPARK}
+    named = {*fix_schedule.LONGEST, *fix_schedule.UNITS} - {*fix_schedule.UNITS.values()}
     assert not [name for name in sorted(named) if not (repository / name).is_file()]
 
 
-def test_one_process_starts_the_spark_session(request: pytest.FixtureRequest) -> None:
-    units = {
+@pytest.mark.parametrize(
+    ("fixture", "unit"), [("spark", fix_schedule.SPARK), ("short_locks", fix_schedule.LOCKS)]
+)
+def test_what_costs_most_is_started_once(
+    request: pytest.FixtureRequest, fixture: str, unit: str
+) -> None:
+    users = {
         fix_schedule.unit_of(item.nodeid)
         for item in request.session.items
-        if "spark" in getattr(item, "fixturenames", ())
+        if fixture in getattr(item, "fixturenames", ())
     }
-    assert units <= {fix_schedule.SPARK}
+    assert users <= {unit}
+
+
+def test_ids_tell_who_needs_the_shared_brokers(request: pytest.FixtureRequest) -> None:
+    users = {
+        item.nodeid.partition("::")[0]
+        for item in request.session.items
+        if {"apache_494", "apache_533"}.intersection(getattr(item, "fixturenames", ()))
+    }
+    known = {
+        item.nodeid.partition("::")[0]
+        for item in request.session.items
+        if any(name in item.nodeid for name in fix_schedule.BROKERS)
+    }
+    assert users <= known
 
 
 class Node:
