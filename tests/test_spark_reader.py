@@ -6,6 +6,7 @@ import dataclasses
 import random
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from rocketmq_fast.errors import (
     HeaderError,
     MessageDecodeError,
     RequestTimeout,
+    TopicNotExist,
 )
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.codes import ResponseCode
@@ -28,9 +30,13 @@ from tests.require import require
 
 require("spark")  # before what imports pyspark
 
+from rocketmq_fast.spark import tasks  # noqa: E402
+from rocketmq_fast.spark.brokers import kept_brokers  # noqa: E402
 from rocketmq_fast.spark.offsets import DataLossError, QueueRange  # noqa: E402
 from rocketmq_fast.spark.options import ReadOptions  # noqa: E402
+from rocketmq_fast.spark.planner import RangesPartition  # noqa: E402
 from rocketmq_fast.spark.reader import RangesReader, RawMessage  # noqa: E402
+from rocketmq_fast.spark.schema import SCHEMA  # noqa: E402
 
 ADDRESS = "127.0.0.1:1"
 TAGS = ("Aa", "BB", "C")
@@ -272,14 +278,36 @@ def test_topic_that_is_deleted_in_mid_task(loop: EventLoop) -> None:
     chosen = options(fetchOffset_numRetries="2")
     broker.script = [gone] * 3
     lost = r"'T'.*queue 0 at .*offset 0: the topic is not there any more; set failOnDataLoss"
-    with pytest.raises(DataLossError, match=lost):
+    with pytest.raises(DataLossError, match=lost) as caught:
         read(broker, [part(0, 0, 10)], chosen)
+    assert isinstance(caught.value.__cause__, TopicNotExist)
     broker.script = [gone] * 3
     assert (
         read(broker, [part(0, 0, 10)], dataclasses.replace(chosen, fail_on_data_loss=False)) == []
     )
     broker.script = [gone] * 2  # a broker that has just been restarted
     assert by_queue(read(broker, [part(0, 0, 10)], chosen)) == {0: list(range(10))}
+
+
+def test_modules_of_a_worker_are_not_collected_after_each_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once in a process, and in Spark's workers only."""
+    frozen: list[str] = []
+    monkeypatch.setattr(tasks.gc, "freeze", lambda: frozen.append("frozen"))
+    tasks._spare_modules.cache_clear()
+    nothing = RangesPartition([])
+    try:
+        assert list(tasks.read_task(nothing, SCHEMA, options())) == []
+        assert frozen == []
+        context = SimpleNamespace(attemptNumber=lambda: 0)
+        monkeypatch.setattr(tasks.TaskContext, "get", lambda: context)
+        for _ in range(2):
+            assert list(tasks.read_task(nothing, SCHEMA, options())) == []
+        assert frozen == ["frozen"]
+    finally:
+        tasks._spare_modules.cache_clear()
+        kept_brokers.clear()
 
 
 def test_gap_between_offsets(loop: EventLoop) -> None:

@@ -267,7 +267,7 @@ class RangesReader:
                 body = plain_records(answer.body, self._names, True)
                 answer = RemotingCommand(answer.code, answer.ext_fields, body)
             batch = decode_command(answer, True, _MAX_BODY)
-            raw = self._check(window, batch, begin, answer.body)
+            raw = self._check(window, batch, begin, answer)
             window.parts.append((batch, raw))
         elif begin > window.cursor and self._complete_offsets:
             self._lost(window, f"no message up to offset {begin}")
@@ -281,7 +281,7 @@ class RangesReader:
         return True
 
     def _check(
-        self, window: _Window, batch: MessageBatch, begin: int, body: bytes
+        self, window: _Window, batch: MessageBatch, begin: int, answer: RemotingCommand
     ) -> list[RawMessage]:
         """Look for corrupt messages and, without a filter, for missing ones.
 
@@ -299,6 +299,7 @@ class RangesReader:
             done = "left out"
             if self._options.on_corrupt == "raw":
                 done = "passed on as stored"
+                body = answer.body_view()
                 raw = [
                     RawMessage(window.queue.part.queue, found, _stored(body, position))
                     for position, found, _ in batch.errors
@@ -320,11 +321,11 @@ class RangesReader:
         self._lost(window, f"the broker has [{low}, {high})")
         window.cursor = begin if begin > window.cursor else window.end
 
-    def _lost(self, window: _Window, what: str) -> None:
+    def _lost(self, window: _Window, what: str, cause: Exception | None = None) -> None:
         """Fail, or warn once for the queue. Raises DataLossError."""
         text = f"{window.queue.at(window.cursor)}: {what}"
         if self._options.fail_on_data_loss:
-            raise lost(text)
+            raise lost(text) from cause
         if not window.queue.warned:
             window.queue.warned = True
             logger.warning("%s; going on with what is there", text)
@@ -347,6 +348,7 @@ class RangesReader:
             self._lost(
                 window,
                 "the topic is not there any more" if topic_gone else "no message is there",
+                error,
             )
             window.cursor = window.end
             self._outstanding -= 1
@@ -416,7 +418,7 @@ def _next_begin(window: _Window, answer: RemotingCommand) -> int:
         return number_field(answer, "nextBeginOffset", window.queue.at(window.cursor))
 
 
-def _stored(body: bytes, position: int) -> bytes:
+def _stored(body: memoryview, position: int) -> bytes:
     """The bytes of a stored message; all that is left where its size makes no sense."""
     size = int.from_bytes(body[position : position + 4], "big", signed=True)
     end = position + size
