@@ -291,6 +291,22 @@ def test_new_queues_and_topics_are_read_from_their_start(
         planners(filled, namesrvAddr="127.0.0.1:1", **quick).initial_offsets()
 
 
+def test_a_lost_queue_is_looked_for_without_a_name_server(
+    spark_cluster: Any, planners: Planners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = fill(spark_cluster, "PlanUnseen", {0: 10})
+    planner = planners(filled)
+    planner.initial_offsets()
+
+    def nobody() -> dict[str, str]:
+        raise NoNameServer("no name server answered: it is away")
+
+    monkeypatch.setattr(planner._brokers, "masters", nobody)
+    gone = queue(7, filled.topic, filled.broker_name)
+    with pytest.raises(NoNameServer, match=r"option 'namesrvAddr': no name server answered"):
+        planner.next_offsets({gone: 3}, unlimited=True)
+
+
 def test_data_loss_names_queue_wanted_and_smallest(spark_cluster: Any, planners: Planners) -> None:
     filled = fill(spark_cluster, "PlanLoss", {0: 10})
     mine = queue(0, filled.topic, filled.broker_name)

@@ -5,7 +5,6 @@ For clients that were given no name server, as in Java: asked at start, and agai
 
 from __future__ import annotations
 
-import http.client
 import logging
 import time
 from collections.abc import Callable
@@ -66,6 +65,8 @@ class AddressServer:
 
     def fetch(self) -> tuple[str, ...]:
         """Ask once; blocks for some seconds at most. Raises NoNameServer, which names the URL."""
+        import http.client  # here: it takes longer to load than all of this package does
+
         host, port = self._place
         connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
         try:

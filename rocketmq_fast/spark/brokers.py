@@ -303,12 +303,20 @@ class Brokers:
 
 
 @contextlib.contextmanager
-def naming_options(topic_option: str) -> Iterator[None]:
-    """What the first look at a cluster finds wrong gets the name of the option to correct."""
+def naming_servers() -> Iterator[None]:
+    """NoNameServer gets the name of the option to correct."""
     try:
         yield
     except NoNameServer as error:
         raise NoNameServer(f"option 'namesrvAddr': {error}", error.address) from error
+
+
+@contextlib.contextmanager
+def naming_options(topic_option: str) -> Iterator[None]:
+    """What the first look at a cluster finds wrong gets the name of the option to correct."""
+    try:
+        with naming_servers():
+            yield
     except TopicRouteNotFound as error:
         raise TopicRouteNotFound(
             error.topic,

@@ -8,7 +8,7 @@ import time
 from rocketmq_fast.errors import NoNameServer, RocketMQError
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.spark.batch import chosen_queues, chosen_topics
-from rocketmq_fast.spark.brokers import Brokers, naming_options, retrying
+from rocketmq_fast.spark.brokers import Brokers, naming_servers, retrying
 from rocketmq_fast.spark.options import ReadOptions
 
 logger = logging.getLogger(__name__)
@@ -80,13 +80,15 @@ class ClusterView:
         name = queue.broker_name
         if name in self._unreachable:
             return self._unreachable[name]
-        if name not in self._brokers.masters():
+        with naming_servers():
+            masters = self._brokers.masters()
+        if name not in masters:
             return RocketMQError(f"broker {name!r} is not registered at the name server")
         return None
 
     def _find_queues(self) -> None:
         try:
-            with naming_options("topic"):
+            with naming_servers():
                 topics = chosen_topics(self._brokers, self._options)
                 queues, addresses = self._brokers.known_queues(topics)
         except NoNameServer as error:
