@@ -189,11 +189,12 @@ def sentences(result: dict[str, Any]) -> list[str]:
             f"Messages a second of {result['size']} B through the embedded broker, in brackets "
             f"beside {APACHE}: {'; '.join(texts)}."
         )
-    parts += [
-        f"{row['connections']:,} idle clients at the embedded {row['server']} take "
-        f"{row['kib_served']:.1f} KiB of its memory each."
+    idle = [
+        f"{row['connections']:,} at the {row['server']} {row['kib_served']:.0f} KiB each"
         for row in result.get("idle", {}).get("rows", ())
     ]
+    if idle:
+        parts.append(f"Idle clients cost the embedded servers: {', '.join(idle)}.")
     return parts
 
 

@@ -18,7 +18,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import consumer_kinds, end_to_end, hot_paths, measure, memory, spark_report
+from benchmarks import (
+    consumer_kinds,
+    embedded,
+    end_to_end,
+    hot_paths,
+    measure,
+    memory,
+    spark_report,
+)
 from benchmarks.measure import RESULTS, ROOT, number, table, times
 from benchmarks.work import MEMCPY
 
@@ -28,6 +36,7 @@ REPORTS = {
     "end_to_end": end_to_end.markdown,
     "consumer_kinds": consumer_kinds.markdown,
     "memory": memory.markdown,
+    "embedded": embedded.markdown,
     "spark": spark_report.markdown,
 }
 SUMMARY = "summary"
@@ -121,6 +130,8 @@ def _sentences(results: dict[str, dict[str, Any]]) -> list[str]:
                 f"{run['rss_low_mib']} and {run['rss_high_mib']} MiB."
             )
         parts.append(text)
+    if "embedded" in results:
+        parts += embedded.sentences(results["embedded"])
     if "spark" in results:
         parts += map(spark_report.sentence, spark_report.summarized(results["spark"]))
     return parts
