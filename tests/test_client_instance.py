@@ -173,6 +173,9 @@ class Member:
     def persist_offsets(self) -> None:
         """Nothing to store."""
 
+    def on_disconnected(self, broker_name: str) -> None:
+        """Nothing to doubt."""
+
 
 def test_member_that_the_first_round_missed_gets_its_topic_soon(
     embedded_broker: TestBroker,

@@ -52,6 +52,9 @@ class ConsumerMember(Protocol):
     def persist_offsets(self) -> None:
         """Begin to store its offsets at the brokers. Event loop."""
 
+    def on_disconnected(self, broker_name: str) -> None:
+        """A connection to a broker ended. Event loop."""
+
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at these offsets, whatever is under way. May block."""
 

@@ -101,6 +101,7 @@ class ClientInstance:
             signer=options.signer(),
             tls=options.tls(),
             on_unreachable=self._on_unreachable,
+            on_closed=self._on_closed,
         )
         self.name_servers = NameServers(self.remoting, name_servers)
         self.brokers = BrokerCalls(
@@ -128,6 +129,7 @@ class ClientInstance:
         self._routes: dict[str, TopicRouteData] = {}
         self._kept_topics: set[str] = set()
         self._broker_table: dict[str, BrokerData] = {}
+        self._broker_names: dict[str, str] = {}  # by address, also those of before
         self._broker_versions: dict[str, int] = {}
         self._heartbeat_lock = threading.Lock()
         self._asked = AskedOfConsumers(client_id, self._consumers)
@@ -298,6 +300,8 @@ class ClientInstance:
             ]
             for data in fresh:
                 self._broker_table[data.broker_name] = data
+                for address in data.broker_addrs.values():
+                    self._broker_names[address] = data.broker_name
         logger.info("route of topic %s %s", topic, "changed" if known else "found")
         if fresh and self._announced:
             # A broker that has not heard of us answers neither pulls nor who the members are.
@@ -374,6 +378,13 @@ class ClientInstance:
         self._refresh_due = True
         self.loop.call_later(self._refresh_delay, self._refresh_doubtful)
         self._refresh_delay = min(2 * self._refresh_delay, _DOUBT_MOST_SECONDS)
+
+    def _on_closed(self, address: str) -> None:
+        """Tell the consumers whose brokers may have restarted. Event loop."""
+        name = self._broker_names.get(address)
+        if name is not None:
+            for consumer in list(self._consumers.values()):
+                consumer.on_disconnected(name)
 
     def _refresh_doubtful(self) -> None:
         self._refresh_due = False

@@ -108,9 +108,6 @@ class PullOwner(Protocol):
     def on_unknown_subscription(self) -> None:
         """A broker does not know the subscription: it missed a heartbeat, or lost its memory."""
 
-    def on_disconnected(self, queue: AssignedQueue) -> None:
-        """The connection to the queue's broker ended during a pull."""
-
     @property
     def pulling(self) -> bool:
         """False while the consumer is paused as a whole."""
@@ -273,7 +270,6 @@ class Puller:
                 self._owner.on_unknown_subscription()
             elif isinstance(error, (ConnectionClosed, ConnectError)):
                 self._watch.away(queue.message_queue.broker_name)
-                self._owner.on_disconnected(queue)
             if not isinstance(error, RocketMQError):
                 logger.exception("answer to a pull of %s", queue.message_queue)
             elif not queue.message_queue.topic.startswith(RETRY_PREFIX):

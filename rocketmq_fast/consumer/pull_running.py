@@ -205,9 +205,9 @@ class RunningPull:
         """Repeat the heartbeat soon. Event loop."""
         self.instance.heartbeat_soon()
 
-    def on_disconnected(self, queue: AssignedQueue) -> None:
+    def on_disconnected(self, broker_name: str) -> None:
         """A broker that was killed forgets the latest commits, which no pull of ours repeats."""
-        self.store.doubt(queue.message_queue.broker_name)
+        self.store.doubt(broker_name)
 
     def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
         """Apply on_illegal_offset. Event loop."""

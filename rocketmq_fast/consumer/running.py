@@ -335,15 +335,13 @@ class RunningConsumer:
         """Repeat the heartbeat soon. Event loop."""
         self.instance.heartbeat_soon()
 
-    def on_disconnected(self, queue: AssignedQueue) -> None:
+    def on_disconnected(self, broker_name: str) -> None:
         """A broker that is gone may have forgotten commits and locks. Event loop."""
-        broker = queue.message_queue.broker_name
         if isinstance(self.store, RemoteOffsetStore):
-            self.store.doubt(broker)
-        if self.order is None:
-            return
-        self.assignment.distrust_locks(broker)
-        self._house_wanted.set()
+            self.store.doubt(broker_name)
+        if self.order is not None:
+            self.assignment.distrust_locks(broker_name)
+            self._house_wanted.set()
 
     def on_illegal_offset(self, queue: AssignedQueue, offset: int) -> None:
         """Go on at the offset that the broker named, at once. Event loop.

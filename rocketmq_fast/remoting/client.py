@@ -286,6 +286,8 @@ class Channel:
             waiting = {opaque for opaque, _ in self._unsent}  # for the next connection
             # Under the lock: a call that comes now waits for the next one, and was not among these.
             lost = [opaque for opaque in self._calls.copy() if opaque not in waiting]
+        if self._client.on_closed is not None and not self._client.closed:
+            self._client.on_closed(self.address)
         for opaque in lost:
             self._fail(opaque, error)
 
@@ -369,8 +371,9 @@ class RemotingClient:
     """Calls to any number of addresses over one event loop.
 
     `on_request` gets requests that a server sends on its own, `on_unreachable` an address that
-    could not be connected to; they run on the loop's thread and must not block. All other methods
-    may be called from any thread; `invoke` not from the loop's.
+    could not be connected to, `on_closed` one whose connection ended, before the calls that are
+    lost with it. They run on the loop's thread and must not block. All other methods may be called
+    from any thread; `invoke` not from the loop's.
     """
 
     def __init__(
@@ -383,9 +386,11 @@ class RemotingClient:
         signer: Signer | None = None,
         tls: ssl.SSLContext | None = None,
         on_unreachable: Callable[[str], object] | None = None,
+        on_closed: Callable[[str], object] | None = None,
     ) -> None:
         self.tls = tls
         self.on_unreachable = on_unreachable
+        self.on_closed = on_closed
         self._hooks = rpc_hooks
         self._signer = signer
         self.connect_timeout = connect_timeout

@@ -19,7 +19,7 @@ from tests.ordering import SUCCESS, SUSPEND, OrderLog, disorder, overlaps, writt
 from tests.proxy import Frame, ProxiedCluster
 from tests.waiting import wait_for
 
-DLQ = "%DLQ%"
+DLQ, RETRY = "%DLQ%", "%RETRY%"
 SOON: dict[str, Any] = {
     "suspend_current_queue_time_millis": 10,
     "persist_consumer_offset_interval": 50,
@@ -496,6 +496,46 @@ def test_lock_is_confirmed_again_after_a_lost_connection(
         wait_for(lambda: log.count() == 10, lambda: f"the rest; {log.calls}")
     assert not disorder(log.calls, {0: 10})
     assert broker.committed(group, topic) == {0: 10}
+
+
+def test_connection_that_ends_while_no_pull_is_out_is_noticed(
+    embedded_broker: TestBroker, embedded_proxied: ProxiedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member whose queue is full asks for nothing; the other one has the retry topic."""
+    monkeypatch.setattr("rocketmq_fast.consumer.running.RENEW_SECONDS", 3600.0)
+    broker, proxied = embedded_broker, embedded_proxied
+    topic, group = broker.topic(2), broker.group()
+    entered, go = threading.Event(), threading.Event()
+
+    def hold(messages: list[MessageExt], context: OrderlyContext) -> object:
+        entered.set()
+        go.wait(60)
+        return SUCCESS
+
+    log = OrderLog()
+    options: dict[str, Any] = {"orderly": True, "pull_threshold_for_queue": 1, **SOON}
+    where = (group, topic)
+    with (
+        consuming(
+            broker.namesrv_addr, *where, log.listener("A"), instance_name="A", **options
+        ) as first,
+        consuming(
+            proxied.namesrv_addr, *where, log.listener("B", hold), instance_name="B", **options
+        ) as second,
+        releasing(go),
+    ):
+        wait_for(lambda: owned(first, topic) ^ owned(second, topic) == {0, 1}, "one queue each")
+        (queue,) = owned(second, topic)
+        assert not any(found.topic.startswith(RETRY) for found in second.assigned())
+        broker.send(topic, bodies(5), queues=[queue])
+        assert entered.wait(60)
+        wait_for(lambda: second.stats()["flow_controlled"], "a full queue")
+        steal(broker, second.stats()["client_id"], group, topic, queue)
+        proxied.broker.cut()
+        wait_for(lambda: not owned(second, topic), "the loss to be seen")
+        go.set()
+        give_back(broker, group, topic, queue)
+        wait_for(lambda: log.count() == 5, lambda: f"the rest; {log.calls}")
 
 
 def test_member_that_is_cut_off_in_a_call_keeps_its_queue(
