@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -61,20 +62,42 @@ def test_slow_message_holds_the_commit(broker: TestBroker, proxied: ProxiedClust
 
 
 def test_commit_that_another_member_set_back_is_told_again(
-    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+    broker: TestBroker, proxied: ProxiedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member that stood still tells what it knew of a queue that it has lost."""
-    monkeypatch.setattr("rocketmq_fast.consumer.offsets.CONFIRMED_SECONDS", 0.2)
+    """A member that was cut off for a while tells what it knew of a queue that it has lost."""
+    monkeypatch.setattr("rocketmq_fast.consumer.offsets.CONFIRMED_SECONDS", 0.5)
     topic, group = broker.topic(1), broker.group()
-    broker.send(topic, bodies(20))
-    recorder = Recorder()
-    with consuming(
-        broker.namesrv_addr, group, topic, recorder, persist_consumer_offset_interval=100
-    ):
-        recorder.wait(20)
-        wait_for(lambda: broker.committed(group, topic) == {0: 20}, "the commit")
-        broker.commit(group, topic, 0, 7)
-        wait_for(lambda: broker.committed(group, topic) == {0: 20}, "the commit once more")
+    options: dict[str, Any] = {
+        "persist_consumer_offset_interval": 100,
+        "heartbeat_broker_interval": 500,
+        "pull_time_delay_millis_when_exception": 50,
+    }
+    late: list[int] = []
+
+    def on_request(frame: Frame) -> list[bytes] | None:
+        """Its pulls get lost: with a message it would go on where the other one is."""
+        fields = frame.command.ext_fields
+        if frame.code == RequestCode.UPDATE_CONSUMER_OFFSET and fields["topic"] == topic:
+            late.append(int(fields["commitOffset"]))
+        return [] if frame.code == RequestCode.PULL_MESSAGE else None
+
+    first, second = Recorder(), Recorder()
+    broker.send(topic, bodies(10))
+    # Of two members the one with the smaller name has the queue.
+    with consuming(proxied.namesrv_addr, group, topic, first, instance_name="B", **options) as cut:
+        first.wait(10)
+        wait_for(lambda: broker.committed(group, topic) == {0: 10}, "the first commit")
+        proxied.broker.refuse()
+        with consuming(broker.namesrv_addr, group, topic, second, instance_name="A", **options):
+            broker.send(topic, bodies(10, "more"))
+            second.wait(10)
+            wait_for(lambda: broker.committed(group, topic) == {0: 20}, "the second commit")
+            proxied.broker.on_request = on_request
+            proxied.broker.listen()
+            wait_for(lambda: 10 in late, "the late commit")
+            wait_for(lambda: not owned(cut, topic), "the end of the queue")
+            wait_for(lambda: broker.committed(group, topic) == {0: 20}, "the commit once more")
+    assert_once(first, bodies(10))
 
 
 def test_a_running_group_with_an_empty_queue_can_be_reset(
