@@ -62,8 +62,9 @@ $(LINK_STAMP):
 demo: build
 	@$(VENV)/bin/rocketmq-fast demo $(DEMO_ARGS)
 
+# Hundreds of short processes import the package: its bytecode is kept, whatever the environment says.
 test: build
-	@$(PY) -m pytest $(TEST_ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest $(TEST_ARGS)
 
 bench: build
 	@$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only $(BENCH_ARGS)

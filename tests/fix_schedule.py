@@ -45,6 +45,7 @@ LONGEST = (
     "tests/contract/test_security.py",
     "tests/test_benchmarks.py",
     "tests/test_c_units.py",
+    "tests/test_spark_brokers.py",
     "tests/test_docs.py",
 )
 # What says in the ids of tests that they need the shared Apache brokers.

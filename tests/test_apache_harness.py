@@ -10,7 +10,6 @@ import pytest
 
 from tests.apache import ApacheCluster, wire
 from tests.apache.java import body_digest, body_for, consume, offsets, produce, pull_dump
-from tests.require import require
 
 UPDATE_CONSUMER_OFFSET = 15
 
@@ -120,17 +119,16 @@ def test_delayed_message_arrives_in_the_end(apache_494: ApacheCluster) -> None:
     assert (got["messages"], got["digest"]) == (2, sent["digest"])
 
 
-def test_killed_broker_comes_back_with_its_store() -> None:
-    require("apache")
-    with ApacheCluster("4.9.4") as cluster:
-        topic = fresh("kill")
-        cluster.create_topic(topic, queues=1)
-        sent = produce(cluster.namesrv_addr, topic, 20)
-        before = dict(cluster.pids)
-        cluster.kill_broker()
-        assert list(cluster.pids) == ["namesrv 4.9.4"]
-        cluster.start_broker()
-        assert cluster.pids.keys() == before.keys()
-        assert cluster.max_offset(topic, 0) == 20
-        dump = pull_dump(cluster.namesrv_addr, topic, count=20)
-        assert (dump["messages"], dump["digest"]) == (20, sent["digest"])
+def test_killed_broker_comes_back_with_its_store(apache_494: ApacheCluster) -> None:
+    cluster = apache_494
+    topic = fresh("kill")
+    cluster.create_topic(topic, queues=1)
+    sent = produce(cluster.namesrv_addr, topic, 20)
+    before = dict(cluster.pids)
+    cluster.kill_broker()
+    assert list(cluster.pids) == ["namesrv 4.9.4"]
+    cluster.start_broker()
+    assert cluster.pids.keys() == before.keys()
+    assert cluster.max_offset(topic, 0) == 20
+    dump = pull_dump(cluster.namesrv_addr, topic, count=20)
+    assert (dump["messages"], dump["digest"]) == (20, sent["digest"])
