@@ -44,7 +44,7 @@ def _run(plan: Plan, ground: Ground | None) -> Report:
     return report
 
 
-def _row(words: list[str], reports: list[Report]) -> str:
+def _row(words: str, reports: list[Report]) -> str:
     """A line of the table in docs/reliability.md."""
 
     def total(name: str) -> str:
@@ -52,7 +52,7 @@ def _row(words: list[str], reports: list[Report]) -> str:
 
     wrong = [report.seed for report in reports if report.violations]
     cells = (
-        f"`{' '.join(words)}`",
+        f"`{words}`",
         str(len(reports)),
         *map(total, ("sent", "deliveries", "duplicates", "commits")),
         f"{sum(sum(report.strikes.values()) for report in reports):,}",
@@ -113,7 +113,10 @@ def main() -> int:
         + (f"WRONG: seeds {wrong}" if wrong else "nothing wrong")
     )
     if options.row:
-        print(_row([word for word in sys.argv[1:] if word != "--row"], reports))
+        words = " ".join(
+            word for word in sys.argv[1:] if word not in ("--row", "--log", options.log)
+        )
+        print(_row(words, reports))
     return 1 if wrong else 0
 
 
