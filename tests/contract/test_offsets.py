@@ -66,6 +66,9 @@ def test_commit_that_another_member_set_back_is_told_again(
 ) -> None:
     """A member that was cut off for a while tells what it knew of a queue that it has lost."""
     monkeypatch.setattr("rocketmq_fast.consumer.offsets.CONFIRMED_SECONDS", 0.5)
+    # No other pull follows, which could carry the offset.
+    monkeypatch.setattr(pull, "SUSPEND_MILLIS", 600_000)
+    monkeypatch.setattr(pull, "TIMEOUT_SECONDS", 600.0)
     topic, group = broker.topic(1), broker.group()
     options: dict[str, Any] = {
         "persist_consumer_offset_interval": 100,
