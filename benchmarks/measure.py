@@ -191,10 +191,12 @@ def describe(result: dict[str, Any]) -> str:
     """One line that says where, when and how a result was measured."""
     machine = result["machine"]
     java = result["versions"]["java"] or "no Java"
+    load = machine["load_before"]
+    before = "" if load is None else f", load average {load} before"
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; Python "
-        f"{result['versions']['python']}; {java}; {result['date']}, load average "
-        f"{machine['load_before']} before; `{result['command']}`"
+        f"{result['versions']['python']}; {java}; {result['date']}{before}; "
+        f"`{result['command']}`"
     )
 
 

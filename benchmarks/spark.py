@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -238,22 +237,12 @@ def _row(
 def stream_rows(place: Place, raised: bool) -> list[dict[str, Any]]:
     """availableNow streams at 100,000 records a trigger beside the batch reads of the same."""
     size = max(SIZES)
-    like = our_options(place, size, "like Kafka's", raised)
-    sources = {
-        f"{OURS}, {columns}": ("rocketmq", our_options(place, size, columns, raised))
-        for columns in COLUMNS
-    }
     a_trigger = min(A_TRIGGER, max(1, place.messages // 5))
-    # Half of the trigger in each task: one for a core instead of one for a queue.
-    sources[f"{OURS}, like Kafka's, 2 tasks a trigger"] = (
-        "rocketmq",
-        like | {"minRecordsPerPartition": a_trigger // 2},
-    )
-    sources[KAFKA] = ("kafka", kafka_options(place, size))
+    sources = _streamed(place, size, raised, a_trigger)
     limit = {"maxOffsetsPerTrigger": a_trigger}
     found: dict[str, dict[str, list[Any]]] = {name: {"batch": [], "stream": []} for name in sources}
     for turn in range(place.rounds + 1):  # the first is not counted
-        for name, (source, options) in sources.items():
+        for name, (source, _, options) in sources.items():
             seconds = spark_session.read(place.spark, source, options)
             run = _stream(place, source, options | limit)
             if run["messages"] != place.messages:
@@ -266,12 +255,29 @@ def stream_rows(place: Place, raised: bool) -> list[dict[str, Any]]:
                 f"{number(place.messages / run['seconds'])}, its micro-batches "
                 f"{number(place.messages / run['batch_seconds'])}"
             )
-    end = place.messages // QUEUES
-    starts = {str(queue): end - 500 for queue in range(QUEUES)}
-    nearly = json.dumps({topic_name(size): {place.cluster.broker_name: starts}})
-    few = {"startingOffsets": nearly, "maxOffsetsPerTrigger": 100}
-    floor = _stream(place, "rocketmq", like | few)
-    return [_stream_row(place, name, runs, a_trigger, floor) for name, runs in found.items()]
+    rows = []
+    for name, (source, columns, _) in sources.items():
+        least = found[f"{TRIVIAL}, {columns}"]["stream"] if source == "rocketmq" else None
+        rows.append(_stream_row(place, name, found[name], a_trigger, least))
+    return rows
+
+
+def _streamed(
+    place: Place, size: int, raised: bool, a_trigger: int
+) -> dict[str, tuple[str, str, dict[str, object]]]:
+    """By name: format, columns and options of what is read as a stream."""
+    found: dict[str, tuple[str, str, dict[str, object]]] = {}
+    for columns in COLUMNS:
+        # A task for each core; by default there is one for each queue.
+        options = our_options(place, size, columns, raised)
+        fewer = options | {"minRecordsPerPartition": a_trigger // 2}
+        least = _trivial(place, size, columns) | {"tasks": 2}
+        found[f"{TRIVIAL}, {columns}"] = ("trivial", columns, least)
+        found[f"{OURS}, {columns}"] = ("rocketmq", columns, fewer)
+    default = our_options(place, size, "all", raised)
+    found[f"{OURS}, all, 4 tasks a trigger"] = ("rocketmq", "all", default)
+    found[KAFKA] = ("kafka", "", kafka_options(place, size))
+    return found
 
 
 def _stream(place: Place, source: str, options: dict[str, object]) -> dict[str, Any]:
@@ -282,26 +288,33 @@ def _stream(place: Place, source: str, options: dict[str, object]) -> dict[str, 
 
 
 def _stream_row(
-    place: Place, name: str, runs: dict[str, list[Any]], a_trigger: int, floor: dict[str, Any]
+    place: Place,
+    name: str,
+    runs: dict[str, list[Any]],
+    a_trigger: int,
+    least: list[Any] | None,
 ) -> dict[str, Any]:
+    """`least`: the streams of the trivial source with the same columns."""
     streams = runs["stream"]
     pairs = list(zip(streams, runs["batch"], strict=True))
-    # What Spark does around the reading, as a trigger with next to no messages shows it.
-    around = floor["batch_seconds"] / floor["batches"]
+    rates = [place.messages / run["batch_seconds"] for run in streams]
     return {
         "source": name,
         "messages": place.messages,
         "a_trigger": a_trigger,
-        "floor_ms": around * 1000,
         "batch": middle(runs["batch"]),
         "whole": middle([place.messages / run["seconds"] for run in streams]),
-        "triggers": middle([place.messages / run["batch_seconds"] for run in streams]),
+        "triggers": middle(rates),
         "ratio": middle([place.messages / run["batch_seconds"] / rate for run, rate in pairs]),
-        "ratio_without_floor": middle(
-            [
-                place.messages / (run["batch_seconds"] - around * run["batches"]) / rate
-                for run, rate in pairs
-            ]
+        "ratio_to_trivial": (
+            None
+            if least is None
+            else middle(
+                [
+                    one["batch_seconds"] / run["batch_seconds"]
+                    for one, run in zip(least, streams, strict=True)
+                ]
+            )
         ),
         "runs": runs,
     }
@@ -407,8 +420,10 @@ def main(options: argparse.Namespace, words: list[str]) -> None:
     head = measure.circumstances("benchmarks.spark", words)
     head["versions"] |= {"pyspark": measure.version_of("pyspark"), "kafka": "4.1.0"}
     before = measure.read_result("spark", options.output) or {}
+    kept = {k: part for k, part in before.get("parts", {}).items() if k not in options.parts}
+    spark_report.markdown({"parts": kept})  # what cannot be shown fails before the measuring
     found = {name: {**head, "found": what} for name, what in run(options).items()}
-    result = {**head, "broker": VERSION, "parts": before.get("parts", {}) | found}
+    result = {**head, "broker": VERSION, "parts": kept | found}
     text = spark_report.markdown(result)
     measure.write_result("spark", result, text, options.output)
     spark_report.plot(result, options.output / "spark.png")
