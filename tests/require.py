@@ -14,6 +14,8 @@ from typing import NoReturn
 
 import pytest
 
+from rocketmq_fast._core.frame import NATIVE_SOCKETS
+
 REQUIRE_VARIABLE = "ROCKETMQ_FAST_REQUIRE"
 
 
@@ -38,9 +40,14 @@ def _testcapi() -> str | None:
     return None if found else "this interpreter was installed without the modules of its own tests"
 
 
+def _native_sockets() -> str | None:
+    return None if NATIVE_SOCKETS else "sockets of this platform are read by Python"
+
+
 _PROBES: dict[str, Callable[[], str | None]] = {
     "apache": _java,
     "java": _java,
+    "native_sockets": _native_sockets,
     "spark": _spark,
     "testcapi": _testcapi,
 }

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import select
+import socket
+from collections.abc import Iterator
 
 import pytest
 
 from rocketmq_fast import _core
+from rocketmq_fast._core.frame import send_small
 from rocketmq_fast.errors import FrameError, HeaderError
 from tests.differential import command_fields
+from tests.require import require
+from tests.waiting import wait_for
 
 MAX_FRAME = 16_777_216
 
@@ -164,3 +171,151 @@ def test_more_bytes_than_the_room_cannot_be_committed() -> None:
     room = len(splitter.get_buffer())
     with pytest.raises(FrameError):
         splitter.commit(room + 1)
+
+
+# --------------------------------------------------------------------- straight from a socket
+
+
+@pytest.fixture
+def native_sockets() -> None:
+    require("native_sockets")
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        yield ours, theirs
+
+
+@pytest.mark.usefixtures("native_sockets")
+def test_commands_come_straight_from_a_socket(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    splitter = _core.FrameSplitter()
+    with pytest.raises(BlockingIOError):
+        splitter.receive(ours.fileno(), 1 << 20)
+    many = b"".join(frame(number) for number in range(200))
+    theirs.sendall(many + frame(200)[:10])
+    received, commands = splitter.receive(ours.fileno(), 1 << 20)
+    assert (received, opaques(commands)) == (len(many) + 10, list(range(200)))
+    assert splitter.pending == 10
+    theirs.sendall(frame(200)[10:])
+    theirs.close()
+    assert opaques(splitter.receive(ours.fileno(), 1 << 20)[1]) == [200]
+    assert splitter.pending == 0
+    for _ in range(2):
+        assert splitter.receive(ours.fileno(), 1 << 20) == (0, [])
+
+
+@pytest.mark.usefixtures("native_sockets")
+def test_commands_before_a_corruption_come_from_the_socket_too(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    splitter = _core.FrameSplitter()
+    theirs.sendall(frame(1) + b"\xff\xff\xff\xff" + frame(2))
+    assert opaques(splitter.receive(ours.fileno(), 1 << 20)[1]) == [1]
+    assert isinstance(splitter.failure, FrameError)
+    with pytest.raises(FrameError):
+        splitter.receive(ours.fileno(), 1 << 20)
+
+
+@pytest.mark.usefixtures("native_sockets")
+def test_commands_before_a_wrong_header_come_and_the_others_go(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    splitter = _core.FrameSplitter()
+    wrong = b"\x00\x00\x00\x04\x00\x00\x00\x00"
+    theirs.sendall(frame(1) + wrong + frame(2))
+    assert opaques(splitter.receive(ours.fileno(), 1 << 20)[1]) == [1]
+    assert isinstance(splitter.failure, HeaderError)
+
+
+@pytest.mark.usefixtures("native_sockets")
+def test_a_reset_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    with ours:
+        ours.setblocking(False)
+        splitter = _core.FrameSplitter()
+        ours.sendall(b"never read")
+        wait_for(lambda: theirs.recv(1, socket.MSG_PEEK), "the bytes at the other side")
+        theirs.close()  # with unread bytes: a reset
+
+        def is_told() -> bool:
+            try:
+                splitter.receive(ours.fileno(), 1 << 20)
+            except BlockingIOError:
+                return False
+            except ConnectionResetError:
+                return True
+            raise AssertionError("the stream ended without an error")
+
+        wait_for(is_told, "the reset")
+
+
+@pytest.mark.usefixtures("native_sockets")
+def test_a_reset_behind_a_full_block_is_told_after_the_bytes() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    with ours:
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        splitter = _core.FrameSplitter()
+        block = len(splitter.get_buffer())
+        ours.sendall(b"never read")
+        wait_for(lambda: theirs.recv(1, socket.MSG_PEEK), "the bytes at the other side")
+        theirs.sendall(frame(1, bytes(2 * block))[:block])
+        wait_for(lambda: len(ours.recv(block, socket.MSG_PEEK)) == block, "the bytes at this side")
+        theirs.close()
+        poll = select.poll()
+        poll.register(ours, 0)
+        wait_for(lambda: poll.poll(0), "the reset")
+        assert splitter.receive(ours.fileno(), 1 << 20) == (block, [])
+        assert splitter.pending == block
+        with pytest.raises(ConnectionResetError):
+            splitter.receive(ours.fileno(), 1 << 20)
+
+
+@pytest.mark.usefixtures("native_sockets")
+def test_no_more_is_received_than_asked_for(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    splitter = _core.FrameSplitter()
+    block = len(splitter.get_buffer())
+    stream = frame(1, bytes(block))
+    rest = memoryview(stream)
+    got: list[_core.RemotingCommand] = []
+    while not got:
+        with contextlib.suppress(BlockingIOError):
+            rest = rest[theirs.send(rest) :] if rest else rest
+        received, got = splitter.receive(ours.fileno(), 1)
+        assert 0 < received <= block
+    assert opaques(got) == [1]
+
+
+@pytest.mark.usefixtures("native_sockets")
+def test_a_wrong_descriptor_is_an_error() -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        _core.FrameSplitter().receive(-1, 1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        send_small(-1, b"x")
+
+
+@pytest.mark.usefixtures("native_sockets")
+def test_what_a_socket_does_not_take_is_not_sent(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    data = bytes(8 << 20)
+    sent = send_small(ours.fileno(), data)
+    assert 0 < sent < len(data)
+    with pytest.raises(BlockingIOError):
+        send_small(ours.fileno(), data)
+    theirs.close()
+    with pytest.raises(BrokenPipeError):
+        send_small(ours.fileno(), b"x")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+import pytest
+
 from rocketmq_fast._core import RemotingCommand
 from rocketmq_fast.client.instance import ClientInstance
 from rocketmq_fast.consumer.offsets import RemoteOffsetStore
+from rocketmq_fast.consumer.pull_offsets import PullOffsetStore
 from rocketmq_fast.model import MessageQueue
 from rocketmq_fast.protocol.codes import ResponseCode
 
@@ -93,3 +96,39 @@ def test_the_second_queue_of_a_new_topic_tells_what_is_current_when_its_turn_com
     broker.answer()
     assert broker.commits == [(QUEUE, 1), (OTHER, 2)]
     assert store.wait_landed(0)
+
+
+def test_progress_behind_a_commit_under_way_is_sent_when_that_has_landed() -> None:
+    """Once, however often it is asked for: at an exit nobody asks again."""
+    broker = SlowBroker()
+    store = begun_store(broker)
+    for offset in (2, 3):
+        store.update(QUEUE, offset, increase_only=True)
+        store.persist([QUEUE])
+        store.persist([QUEUE])
+    assert broker.commits[1:] == [(QUEUE, 2)]
+    broker.answer()
+    broker.answer()
+    store.persist([QUEUE])
+    broker.answer()
+    assert broker.commits[-1] == (QUEUE, 3)
+    assert store.wait_landed(0)
+    assert store.carry(QUEUE) is None
+
+
+def test_a_caller_that_raises_on_its_answer_holds_nothing_up() -> None:
+    broker = SlowBroker()
+    store = PullOffsetStore(cast(ClientInstance, broker), "group")
+
+    def fail(_error: Exception | None) -> None:
+        raise RuntimeError("the event loop of the caller is closed")
+
+    store.stage({QUEUE: 1})
+    store.commit({QUEUE: 1}, fail)
+    with pytest.raises(RuntimeError, match="closed"):
+        broker.answer()
+    assert store.wait_landed(0)
+    ended: list[Exception | None] = []
+    store.commit({QUEUE: 2}, ended.append)
+    broker.answer()
+    assert ended == [None]

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from rocketmq_fast._core import FrameSplitter, RemotingCommand, encode_frame
+from rocketmq_fast._core.frame import NATIVE_SOCKETS, send_small
+from rocketmq_fast.remoting import connection
 from rocketmq_fast.remoting.connection import Connection
 from rocketmq_fast.remoting.loop import EventLoop
 from tests.waiting import wait_for
@@ -82,14 +84,25 @@ def echo(connection: Connection, command: RemotingCommand) -> None:
     connection.send_command(RemotingCommand(2, {}, opaque=command.opaque))
 
 
-def test_answers_of_one_round_leave_in_one_call(loop: EventLoop) -> None:
+@pytest.mark.parametrize("native", sorted({NATIVE_SOCKETS, False}))
+def test_answers_of_one_round_leave_in_one_call(
+    loop: EventLoop, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small: list[int] = []
+
+    def count_small(fd: int, data: bytes) -> int:
+        small.append(len(data))
+        return send_small(fd, data)
+
+    monkeypatch.setattr(connection, "send_small", count_small)
+    monkeypatch.setattr(connection, "NATIVE_SOCKETS", native)
     peers = Peers(loop, echo)
     peers.peer.sendall(frames(50))
     assert [command.opaque for command in peers.receive(50)] == list(range(50))
-    assert peers.socket_type.sends == 1
+    assert (len(small), peers.socket_type.sends) == ((1, 0) if native else (0, 1))
     peers.peer.sendall(frames(1))
     assert [command.opaque for command in peers.receive(1)] == [0]
-    assert peers.socket_type.sends == 2
+    assert len(small) + peers.socket_type.sends == 2
     peers.close()
 
 

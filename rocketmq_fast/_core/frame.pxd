@@ -31,7 +31,11 @@ cdef class FrameSplitter:
     cdef rmf_splitter *_splitter
     cdef rmf_header _header
     cdef unsigned int _max_frame
+    cdef int _error_number  # of a receive that brought bytes before it failed
+    cdef size_t _pending
     cdef readonly object failure
 
     cdef int _check_usable(self) except -1
+    cdef RemotingCommand _command_from(self, uint8_t *data, size_t size)
+    cdef bint _receive_once(self, int fd, size_t most, size_t *bytes, list commands) except -1
     cdef list _drain(self)

@@ -46,8 +46,17 @@ from rocketmq_fast._core.c_header cimport (
     rmf_language_name,
     rmf_language_of,
 )
+from rocketmq_fast._core.c_socket cimport (
+    RMF_RECEIVE_FRAMES,
+    RMF_SOCKET_SUPPORTED,
+    rmf_received,
+    rmf_socket_receive,
+    rmf_socket_send,
+)
 from rocketmq_fast._core.status cimport check
 from rocketmq_fast._core.text cimport checked_utf8, text_of
+
+import os
 
 from rocketmq_fast.errors import FrameError, HeaderError
 
@@ -247,10 +256,32 @@ def encode_frame(RemotingCommand command not None, *,
     return frame
 
 
+# Whether FrameSplitter.receive and send_small know the sockets of this platform.
+NATIVE_SOCKETS = bool(RMF_SOCKET_SUPPORTED)
+
+
+def send_small(int fd, bytes data not None):
+    """Send what a non-blocking socket takes at once; how many bytes. Raises OSError.
+
+    With the GIL held: for some kilobytes, to take it back from a busy listener costs more than the
+    system call.
+    """
+    cdef rmf_slice slice
+    cdef size_t sent
+    cdef int error_number
+    slice.ptr = <const uint8_t *>PyBytes_AS_STRING(data)
+    slice.len = <size_t>len(data)
+    sent = rmf_socket_send(fd, slice, &error_number)
+    if error_number:
+        raise OSError(error_number, os.strerror(error_number))
+    return sent
+
+
 cdef class FrameSplitter:
     """Cuts a byte stream into commands, however it is fragmented.
 
-    Give bytes with `feed`, or receive straight into `get_buffer` and tell `commit` how many came.
+    Give bytes with `feed`, receive straight into `get_buffer` and tell `commit` how many came, or have
+    `receive` do that with a socket.
     Commands that were complete before a corruption are returned first; `failure` is then set and every
     later call raises it until `reset`. Raises FrameError or HeaderError. Not thread-safe.
     """
@@ -317,39 +348,94 @@ cdef class FrameSplitter:
             PyBuffer_Release(&view)
         return commands
 
+    def receive(self, int fd, size_t most):
+        """(bytes, commands) that wait in a non-blocking socket, at most about `most` bytes.
+
+        0 bytes: the peer sends no more. Raises OSError, BlockingIOError when nothing waits. Receiving
+        and cutting happen in one go without the GIL: to take it back after each system call is what
+        costs, when a listener has it. POSIX only.
+        """
+        cdef size_t received = 0
+        cdef list commands = []
+        self._check_usable()
+        if not self._error_number:
+            try:
+                while self._receive_once(fd, most, &received, commands):
+                    most = 0  # frames that had no room are taken, nothing more is received
+            except (FrameError, HeaderError) as failure:
+                self.failure = failure
+                if not commands:
+                    raise
+        if received == 0 and self._error_number:
+            number, self._error_number = self._error_number, 0
+            raise OSError(number, os.strerror(number))
+        return received, commands
+
+    cdef bint _receive_once(self, int fd, size_t most, size_t *bytes, list commands) except -1:
+        """One round of `receive`. Whether more frames may be complete."""
+        cdef rmf_received received
+        cdef rmf_status status
+        cdef rmf_error error
+        cdef size_t taken = 0
+        with nogil:
+            status = rmf_socket_receive(fd, self._splitter, most, &received, &error)
+        self._pending = rmf_splitter_pending(self._splitter)
+        bytes[0] += received.bytes
+        # What ended a call that brought bytes is told by the next one.
+        self._error_number = self._error_number or received.error_number
+        try:
+            while taken < received.frame_count:
+                taken += 1
+                commands.append(
+                    self._command_from(received.frames[taken - 1].data, received.frames[taken - 1].size)
+                )
+            check(status, &error, FrameError)
+        finally:
+            while taken < received.frame_count:
+                rmf_free(received.frames[taken].data)
+                taken += 1
+        return received.frame_count == RMF_RECEIVE_FRAMES
+
+    cdef RemotingCommand _command_from(self, uint8_t *data, size_t size):
+        """The command of a frame, which becomes its owner."""
+        cdef rmf_error error
+        cdef rmf_frame_parts parts
+        cdef RemotingCommand command
+        cdef FrameBuffer frame = FrameBuffer.__new__(FrameBuffer)
+        frame.data = data
+        frame.size = size
+        check(rmf_frame_split(data, size, self._max_frame, &parts, &error), &error, FrameError)
+        command = _command_of(&parts, &self._header)
+        command._frame = frame
+        command._body_ptr = parts.body.ptr
+        command._body_len = parts.body.len
+        return command
+
     cdef list _drain(self):
         cdef uint8_t *data
         cdef size_t size
         cdef rmf_error error
-        cdef rmf_frame_parts parts
-        cdef FrameBuffer frame
-        cdef RemotingCommand command
         cdef list commands = []
         try:
             while check(rmf_splitter_take(self._splitter, &data, &size, &error), &error,
                         FrameError) == RMF_OK:
-                frame = FrameBuffer.__new__(FrameBuffer)
-                frame.data = data
-                frame.size = size
-                check(rmf_frame_split(data, size, self._max_frame, &parts, &error), &error,
-                      FrameError)
-                command = _command_of(&parts, &self._header)
-                command._frame = frame
-                command._body_ptr = parts.body.ptr
-                command._body_len = parts.body.len
-                commands.append(command)
+                commands.append(self._command_from(data, size))
         except (FrameError, HeaderError) as failure:
             self.failure = failure
             if not commands:
                 raise
+        finally:
+            self._pending = rmf_splitter_pending(self._splitter)
         return commands
 
     @property
     def pending(self):
-        """Number of received bytes that belong to no complete frame yet."""
-        return rmf_splitter_pending(self._splitter)
+        """Number of received bytes that belong to no complete frame yet. Any thread."""
+        return self._pending
 
     def reset(self):
         """Forget everything received, and the corruption."""
         rmf_splitter_reset(self._splitter)
         self.failure = None
+        self._error_number = 0
+        self._pending = 0

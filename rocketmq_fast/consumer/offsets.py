@@ -175,6 +175,7 @@ class RemoteOffsetStore:
     def _confirm(self, queue: MessageQueue, offset: int, address: str) -> None:
         """Note that a broker has an offset, unless the queue was given up meanwhile."""
         with self._lock:
+            self._begun.add((queue.broker_name, queue.topic))
             if queue in self._offsets:
                 self._confirmed[queue] = (offset, address, time.monotonic())
 
@@ -191,8 +192,9 @@ class RemoteOffsetStore:
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Send what changed, or was confirmed long ago; what fails is sent again the next time."""
         with self._lock:
-            free = filter(self._is_free, queues)
-            leaving = self._depart(self._changed(free, self._is_fresh), self._on_answer)
+            # One that is under way may be older; behind it one waits, not one of each time.
+            unparked = (queue for queue in queues if queue not in self._parked)
+            leaving = self._depart(self._changed(unparked, self._is_fresh), self._on_answer)
         for flight in leaving:
             self._fly(*flight)
 
@@ -226,9 +228,9 @@ class RemoteOffsetStore:
     ) -> list[_Flight]:
         """What `_fly` may send now; the others leave when they can. Lock held.
 
-        It counts as under way from the moment its value was read, so that no pull takes a newer one
-        past it. A 4.9 broker that gets the first offsets of a group and topic at once may keep only
-        some: each request makes the table when it finds none. So the very first goes alone.
+        Where the value was read under the same lock, no pull takes a newer one past it. A 4.9
+        broker that gets the first offsets of a group and topic at once may keep only some: each
+        request makes the table when it finds none. So the very first goes alone.
         """
         parts: dict[tuple[str, str], list[tuple[MessageQueue, int]]] = {}
         for queue, offset in offsets:
@@ -260,13 +262,14 @@ class RemoteOffsetStore:
         address = ""
 
         def answered(answer: RemotingCommand | Exception) -> None:
-            if not isinstance(answer, Exception) and answer.code == ResponseCode.SUCCESS:
-                self._begun.add((queue.broker_name, queue.topic))
-                self._confirm(queue, offset, address)
-            on_answer(queue, offset, answer)
-            for item in after:
-                self._fly_late(item, on_answer)
-            self._land(queue)
+            try:
+                if not isinstance(answer, Exception) and answer.code == ResponseCode.SUCCESS:
+                    self._confirm(queue, offset, address)
+                on_answer(queue, offset, answer)
+                for item in after:
+                    self._fly_late(item, on_answer)
+            finally:
+                self._land(queue)  # or nothing of this queue would ever be sent again
 
         try:
             address, _ = self._instance.broker_address(queue.broker_name)
@@ -342,7 +345,6 @@ class RemoteOffsetStore:
         except RocketMQError as error:
             logger.warning("offset %d of %s was not stored: %s", offset, queue, error)
             return False
-        self._begun.add((queue.broker_name, queue.topic))
         self._confirm(queue, offset, address)
         return True
 

@@ -286,10 +286,12 @@ class Channel:
             waiting = {opaque for opaque, _ in self._unsent}  # for the next connection
             # Under the lock: a call that comes now waits for the next one, and was not among these.
             lost = [opaque for opaque in self._calls.copy() if opaque not in waiting]
-        if self._client.on_closed is not None and not self._client.closed:
-            self._client.on_closed(self.address)
-        for opaque in lost:
-            self._fail(opaque, error)
+        try:
+            if self._client.on_closed is not None and not self._client.closed:
+                self._client.on_closed(self.address)
+        finally:
+            for opaque in lost:
+                self._fail(opaque, error)
 
     def _fail_unsent(self, opaque: int | None, error: Exception) -> None:
         if opaque is None:

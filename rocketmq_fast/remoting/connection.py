@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from rocketmq_fast._core import FrameSplitter, RemotingCommand, encode_frame
+from rocketmq_fast._core.frame import NATIVE_SOCKETS, send_small
 from rocketmq_fast.errors import CodecError, ConnectionClosed
 from rocketmq_fast.remoting.loop import EventLoop
 
@@ -20,7 +21,8 @@ logger = logging.getLogger(__name__)
 CommandCallback = Callable[["Connection", RemotingCommand], None]
 CloseCallback = Callable[["Connection", Exception], None]
 
-# Rounds of receiving before other sockets get their turn.
+# What is received at once, and how often, before other sockets get their turn.
+_RECEIVE_BYTES = 1 << 18
 _RECEIVE_ROUNDS = 8
 _WOULD_BLOCK = (
     BlockingIOError,
@@ -30,6 +32,7 @@ _WOULD_BLOCK = (
 )
 # Windows has no sendmsg; elsewhere one call takes at most IOV_MAX (1024 on Linux) parts.
 _GATHER_PARTS = 512 if hasattr(socket.socket, "sendmsg") else 1
+_SMALL_BYTES = 1 << 14  # of requests that leave without a change of the GIL
 
 
 class Connection:
@@ -50,6 +53,7 @@ class Connection:
         # One TLS session serves both directions, so it is touched under the send lock only; it
         # cannot gather parts, and it may hold bytes that the selector does not know of.
         self._tls = isinstance(sock, ssl.SSLSocket)
+        self._native = NATIVE_SOCKETS and not self._tls
         self._gather_parts = 1 if self._tls else _GATHER_PARTS
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -117,6 +121,7 @@ class Connection:
                 return
             if len(parts) > self._gather_parts:
                 parts = (b"".join(parts),)
+            # Off the loop: other threads may go on meanwhile, and no listener waits for this one.
             try:
                 sent = self._sock.send(parts[0]) if len(parts) == 1 else self._sock.sendmsg(parts)
             except _WOULD_BLOCK:
@@ -161,6 +166,8 @@ class Connection:
 
     def _send_queued(self) -> int:
         """Give the socket as many queued parts as one call takes. Returns the bytes it took."""
+        if self._native and self._unsent_bytes <= _SMALL_BYTES:
+            return send_small(self._sock.fileno(), b"".join(self._unsent))
         if len(self._unsent) == 1 or self._gather_parts == 1:
             return self._sock.send(self._unsent[0])
         return self._sock.sendmsg(islice(self._unsent, _GATHER_PARTS))
@@ -200,29 +207,31 @@ class Connection:
                 self._watching = True
                 self._watch_write()
 
-    def _receive(self, room: memoryview) -> int:
-        if not self._tls:
-            return self._sock.recv_into(room)
+    def _receive(self) -> tuple[int, list[RemotingCommand]]:
+        """Bytes received, 0 at the end of the stream, and the commands that they completed."""
+        if self._native:
+            return self._splitter.receive(self._sock.fileno(), _RECEIVE_BYTES)
+        room = self._splitter.get_buffer()
         with self._send_lock:
-            return 0 if self._closed else self._sock.recv_into(room)
+            received = 0 if self._closed else self._sock.recv_into(room)
+        return received, self._splitter.commit(received)
 
     def on_readable(self) -> None:
         """Receive, split, and hand over the commands. Loop thread."""
         for _ in range(_RECEIVE_ROUNDS):
             try:
-                room = self._splitter.get_buffer()
-                received = self._receive(room)
-                if received == 0:
-                    text = f"{self.address} closed the connection{self._hint()}"
-                    self._close(ConnectionClosed(text, self.address))
-                    return
-                self._heard = True
-                commands = self._splitter.commit(received)
+                received, commands = self._receive()
             except _WOULD_BLOCK:
                 return
-            except (OSError, CodecError) as error:
+            except (OSError, CodecError, MemoryError) as error:
+                self._heard = self._heard or isinstance(error, CodecError)
                 self._close(self._closed_error(error))
                 return
+            if received == 0:
+                text = f"{self.address} closed the connection{self._hint()}"
+                self._close(ConnectionClosed(text, self.address))
+                return
+            self._heard = True
             now = self.last_active = self.last_received = time.monotonic()
             if not self._splitter.pending:
                 self.partial_since = None
@@ -232,7 +241,7 @@ class Connection:
             if self._splitter.failure is not None:
                 self._close(self._closed_error(self._splitter.failure))
                 return
-            if self._closed or (received < len(room) and not self._tls):
+            if self._closed or (received < _RECEIVE_BYTES and not self._tls):
                 return
         if self._tls:
             self._loop.call_soon(self.on_readable)

@@ -471,6 +471,7 @@ def test_plain_client_meets_a_server_that_wants_tls() -> None:
         thread.start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         consumer = make(address, "group", "topic", Recorder())
-        with pytest.raises(NoNameServer, match="looks like TLS"):
+        with pytest.raises(NoNameServer, match="looks like TLS") as raised:
             consumer.start()
+        assert "sent nothing" not in str(raised.value)
         thread.join(10)
