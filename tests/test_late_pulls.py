@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
-from rocketmq_fast import ConsumeStatus, Message, MessageExt, Producer
+import pytest
+
+from rocketmq_fast import (
+    ConsumeStatus,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
 from rocketmq_fast._core.consume import ConsumeContext
 from rocketmq_fast.embedded import Cluster
 from rocketmq_fast.protocol.codes import PullSysFlag, RequestCode
+from rocketmq_fast.remoting import client
 from tests.brokers import TestBroker
-from tests.consuming import SUCCESS, Recorder, bodies, consuming, releasing
+from tests.consuming import SUCCESS, Recorder, bodies, consuming, make, releasing
 from tests.proxy import Frame, ProxiedCluster
 from tests.waiting import wait_for
 
@@ -130,3 +141,52 @@ def test_broker_that_lost_its_offsets_is_told_again(tmp_path: Path) -> None:
             assert cluster.committed("g", "T", 0) == -1
             wait_for(lambda: cluster.committed("g", "T", 0) == 1, "the commit again")
     assert recorder.bodies == [b"the only one"]
+
+
+@pytest.mark.parametrize("kind", ["push", "pull"])
+def test_the_last_commit_connects_anew(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is back has it, although it could not be reached a moment ago."""
+    with Cluster(tmp_path) as cluster, contextlib.ExitStack() as stack:
+        cluster.create_topic("T", queues=1)
+        with Producer("p", namesrv_addr=cluster.namesrv_addr) as producer:
+            for body in bodies(3):
+                producer.send(Message("T", body))
+        consumer: PushConsumer | PullConsumer
+        if kind == "push":
+            recorder = Recorder()
+            consumer = make(
+                cluster.namesrv_addr,
+                "g",
+                "T",
+                recorder,
+                persist_consumer_offset_interval=60_000,
+                pull_time_delay_millis_when_exception=10,
+            )
+            consumer.start()
+            stack.callback(consumer.shutdown)
+            recorder.wait(3)
+        else:
+            consumer = PullConsumer(
+                "g",
+                namesrv_addr=cluster.namesrv_addr,
+                consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+                auto_commit=False,
+                pull_time_delay_millis_when_exception=10,
+            )
+            consumer.subscribe("T")
+            consumer.start()
+            stack.callback(consumer.shutdown)
+            got = 0
+            while got < 3:
+                got += len(consumer.poll(60.0))
+        monkeypatch.setattr(client, "_CONNECT_BACKOFF_SECONDS", 3600.0)
+        cluster.stop_broker()
+        wait_for(lambda: consumer.stats()["pull_errors"] > 2, "a failure to connect")
+        cluster.start_broker()
+        if kind == "pull":
+            consumer.commit()
+        else:
+            consumer.shutdown()
+        assert cluster.committed("g", "T", 0) == 3

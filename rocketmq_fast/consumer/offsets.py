@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -312,6 +313,7 @@ class RemoteOffsetStore:
         stored = []
         with self._lock:
             changed = self._changed(queues, self._is_certain)
+        self._connect_anew(queue for queue, _ in changed)
         for queue, _ in changed:
             with self._landed:
                 self._landed.wait_for(partial(self._is_free, queue), OFFSET_TIMEOUT)
@@ -328,6 +330,13 @@ class RemoteOffsetStore:
             carried = self._carried.get(queue, offset)
             if carried != offset and self._has_kept(queue, carried):
                 self._persist_one(queue, offset)
+
+    def _connect_anew(self, queues: Iterable[MessageQueue]) -> None:
+        """Forget that brokers were out of reach a moment ago: what is sent now may be the last."""
+        for name in {queue.broker_name for queue in queues}:
+            with contextlib.suppress(BrokerNotFound):
+                address, _ = self._instance.broker_address(name)
+                self._instance.remoting.connect_anew(address)
 
     def _has_kept(self, queue: MessageQueue, carried: int) -> bool:
         """Whether the broker has the offset of the last pull in place of the later commit."""

@@ -48,6 +48,7 @@ class PullOffsetStore(RemoteOffsetStore):
             errors.append(error)
             ended.set()
 
+        self._connect_anew(offsets)
         self.commit(offsets, done)
         if not ended.wait(2 * OFFSET_TIMEOUT):
             raise RequestTimeout(f"commit of {len(offsets)} queues was not answered")

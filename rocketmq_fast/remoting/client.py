@@ -199,6 +199,11 @@ class Channel:
         """Forget a call whose caller gave up; a late answer is dropped."""
         self._calls.pop(opaque, None)
 
+    def connect_anew(self) -> None:
+        """Let the next call try to connect, however lately that failed."""
+        with self._lock:
+            self._failure = None
+
     def _connect_later(self, opaque: int | None, frame: bytes) -> None:
         """Queue the frame and begin to connect. Called with the lock held."""
         failure = self._failure
@@ -429,6 +434,10 @@ class RemotingClient:
                     raise ClientStateError(_SHUT_DOWN)
                 channel = self._channels.setdefault(address, Channel(self, self._loop, address))
         return channel
+
+    def connect_anew(self, address: str) -> None:
+        """Let the next call to an address try to connect, however lately that failed."""
+        self.channel(address).connect_anew()
 
     def invoke_async(
         self, address: str, command: RemotingCommand, timeout: float, callback: AnswerCallback
