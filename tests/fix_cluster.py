@@ -115,8 +115,8 @@ def short_locks_533() -> Iterator[ApacheCluster]:
 @pytest.fixture(
     params=[
         pytest.param("short_locks_embedded", id="embedded"),
-        pytest.param("short_locks_494", marks=pytest.mark.apache, id="4.9.4"),
-        pytest.param("short_locks_533", marks=pytest.mark.apache, id="5.3.3"),
+        pytest.param("short_locks_494", marks=pytest.mark.apache, id="apache_494"),
+        pytest.param("short_locks_533", marks=pytest.mark.apache, id="apache_533"),
     ]
 )
 def short_locks(request: pytest.FixtureRequest, wire: Wire) -> TestBroker:

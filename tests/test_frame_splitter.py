@@ -234,52 +234,61 @@ def test_commands_before_a_wrong_header_come_and_the_others_go(
     assert isinstance(splitter.failure, HeaderError)
 
 
-@pytest.mark.usefixtures("native_sockets")
-def test_a_reset_is_told() -> None:
+@pytest.fixture
+def unread() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A pair over TCP whose other side has bytes that it never reads: its close is a reset."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = socket.create_connection(server.getsockname())
         theirs, _ = server.accept()
-    with ours:
+    with ours, theirs:
         ours.setblocking(False)
-        splitter = _core.FrameSplitter()
         ours.sendall(b"never read")
         wait_for(lambda: theirs.recv(1, socket.MSG_PEEK), "the bytes at the other side")
-        theirs.close()  # with unread bytes: a reset
-
-        def is_told() -> bool:
-            try:
-                splitter.receive(ours.fileno(), 1 << 20)
-            except BlockingIOError:
-                return False
-            except ConnectionResetError:
-                return True
-            raise AssertionError("the stream ended without an error")
-
-        wait_for(is_told, "the reset")
+        yield ours, theirs
 
 
 @pytest.mark.usefixtures("native_sockets")
-def test_a_reset_behind_a_full_block_is_told_after_the_bytes() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ours = socket.create_connection(server.getsockname())
-        theirs, _ = server.accept()
-    with ours:
-        ours.setblocking(False)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        splitter = _core.FrameSplitter()
-        block = len(splitter.get_buffer())
-        ours.sendall(b"never read")
-        wait_for(lambda: theirs.recv(1, socket.MSG_PEEK), "the bytes at the other side")
-        theirs.sendall(frame(1, bytes(2 * block))[:block])
-        wait_for(lambda: len(ours.recv(block, socket.MSG_PEEK)) == block, "the bytes at this side")
-        theirs.close()
-        poll = select.poll()
-        poll.register(ours, 0)
-        wait_for(lambda: poll.poll(0), "the reset")
-        assert splitter.receive(ours.fileno(), 1 << 20) == (block, [])
-        assert splitter.pending == block
-        with pytest.raises(ConnectionResetError):
+def test_a_reset_is_told(unread: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = unread
+    splitter = _core.FrameSplitter()
+    theirs.close()
+
+    def is_told() -> bool:
+        try:
             splitter.receive(ours.fileno(), 1 << 20)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+        raise AssertionError("the stream ended without an error")
+
+    wait_for(is_told, "the reset")
+
+
+@pytest.mark.usefixtures("native_sockets")
+def test_a_reset_behind_a_full_block_is_told_after_the_bytes(
+    unread: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = unread
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    splitter = _core.FrameSplitter()
+    block = len(splitter.get_buffer())
+    theirs.sendall(frame(1, bytes(2 * block))[:block])
+
+    def has_arrived() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            return len(ours.recv(block, socket.MSG_PEEK)) == block
+        return False
+
+    wait_for(has_arrived, "the bytes at this side")
+    theirs.close()
+    poll = select.poll()
+    poll.register(ours, 0)
+    wait_for(lambda: poll.poll(0), "the reset")
+    assert splitter.receive(ours.fileno(), 1 << 20) == (block, [])
+    assert splitter.pending == block
+    with pytest.raises(ConnectionResetError):
+        splitter.receive(ours.fileno(), 1 << 20)
 
 
 @pytest.mark.usefixtures("native_sockets")

@@ -285,11 +285,10 @@ class RemoteOffsetStore:
         queue, offset = item
         with self._lock:
             current = self._offsets.get(queue)
-            flight: _Flight = ((queue, current or 0), on_answer, ())
-            flies = current is not None and self._may_fly(flight)
+            leaving = [] if current is None else self._depart([(queue, current)], on_answer)
         if current is None:
             on_answer(queue, offset, ClientStateError(f"{queue} was given up"))
-        elif flies:
+        for flight in leaving:
             self._fly(*flight)
 
     def _on_answer(
